@@ -1,0 +1,63 @@
+"""Dynamic Tables for Spark: declare a table by a SELECT over Delta tables; we keep it up to date.
+
+>>> import dynamic_tables as dt
+>>> tables = dt.connect("./lake")                                    # doctest: +SKIP
+>>> tables.create("sales.by_customer", "SELECT …", target_lag="5 minutes")  # doctest: +SKIP
+>>> tables.refresh()                                                 # doctest: +SKIP
+"""
+
+from dynamic_tables.app import DynamicTables, Explanation, Verification
+from dynamic_tables.connect import connect
+from dynamic_tables.declare import Declared
+from dynamic_tables.errors import (
+    DynamicTablesError,
+    Held,
+    InternalError,
+    InvalidInput,
+    RefreshError,
+    RefreshFailed,
+    Refused,
+    SetupError,
+    StatementError,
+)
+from dynamic_tables.model import (
+    Action,
+    Cut,
+    Outcome,
+    RefreshRecord,
+    RefreshReport,
+    Status,
+    Strategy,
+    TableState,
+)
+from dynamic_tables.options import Options
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.preview import Planned
+
+__all__ = [
+    "Action",
+    "Cut",
+    "Declared",
+    "DynamicTables",
+    "DynamicTablesError",
+    "Explanation",
+    "Held",
+    "InternalError",
+    "InvalidInput",
+    "Options",
+    "Outcome",
+    "Planned",
+    "Reason",
+    "RefreshError",
+    "RefreshFailed",
+    "RefreshRecord",
+    "RefreshReport",
+    "Refused",
+    "SetupError",
+    "StatementError",
+    "Status",
+    "Strategy",
+    "TableState",
+    "Verification",
+    "connect",
+]

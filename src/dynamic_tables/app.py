@@ -1,0 +1,467 @@
+"""`DynamicTables`: the public object, where the parts are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from dynamic_tables import ddl
+from dynamic_tables.declare import Declarations, Declared
+from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
+from dynamic_tables.graph import Graph
+from dynamic_tables.lake.base import Difference
+from dynamic_tables.model import (
+    Cut,
+    Definition,
+    Pin,
+    RefreshRecord,
+    RefreshReport,
+    Status,
+    Strategy,
+    TableState,
+    utc_now,
+)
+from dynamic_tables.names import TableName, qualify, split_name
+from dynamic_tables.options import Options, parse_kwargs
+from dynamic_tables.reasons import Reason
+from dynamic_tables.rebuild import rebuild_store
+from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.cut import common_states
+from dynamic_tables.refresh.preview import Planned, preview
+from dynamic_tables.refresh.run import GraphRefresh, Request
+from dynamic_tables.settings import Settings
+from dynamic_tables.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dynamic_tables.lake.delta import SparkLake
+
+STORE_TABLES = frozenset(
+    {"dynamic_tables", "dependencies", "source_snapshots", "refresh_history", "refresh_claims"}
+)
+OnError = Literal["raise", "report"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a query or a table is, and how it is kept up to date."""
+
+    table: TableName | None
+    query: str
+    columns: tuple[tuple[str, str], ...]
+    sources: tuple[str, ...]
+    strategies: Mapping[Strategy, Reason | None]  # None: possible
+    reads_clock: bool
+    deterministic: bool
+    location: str | None
+    pinned_sql: str | None  # the text that the last refresh ran
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "table": str(self.table) if self.table else None,
+            "query": self.query,
+            "columns": dict(self.columns),
+            "sources": list(self.sources),
+            "strategies": {
+                strategy.value: reason.value if reason else "possible"
+                for strategy, reason in self.strategies.items()
+            },
+            "reads_clock": self.reads_clock,
+            "deterministic": self.deterministic,
+            "location": self.location,
+            "pinned_sql": self.pinned_sql,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """Whether a table equals its query at the recorded cut."""
+
+    table: TableName
+    cut: Cut
+    version: int
+    difference: Difference
+
+    @property
+    def ok(self) -> bool:
+        return self.difference.none
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "table": str(self.table),
+            "ok": self.ok,
+            "version": self.version,
+            "cut": self.cut.as_json(),
+            "missing": self.difference.missing,
+            "unexpected": self.difference.unexpected,
+            "sample": [{k: str(v) for k, v in row.items()} for row in self.difference.sample],
+        }
+
+
+class DynamicTables:
+    """All dynamic tables of one lake. Made by `dynamic_tables.connect`."""
+
+    def __init__(
+        self,
+        lake: SparkLake,
+        store: Store,
+        settings: Settings,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        say: Callable[[str], None],
+        after_statement: Callable[[str], None] | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self._lake, self._store = lake, store
+        self.settings = settings
+        self._context = Context(lake=lake, store=store, settings=settings, clock=clock)
+        self._declarations = Declarations(self._context, say)
+        self._after_statement = after_statement
+        self._on_close = on_close
+
+    def __enter__(self) -> DynamicTables:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store; the user's session stays as it is."""
+        if self._on_close:
+            self._on_close()
+        self._store.close()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that reads see."""
+        return self._lake.spark
+
+    @property
+    def lake(self) -> SparkLake:
+        return self._lake
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    # SQL
+
+    def sql(self, text: str) -> Any:
+        """Run one statement: ours, or any other that Spark understands.
+
+        Statements about dynamic tables give the same objects as the methods below; all others give
+        Spark's DataFrame.
+        """
+        statement = ddl.parse(text)
+        if statement is None:
+            return self._pass_through(text)
+        return self.execute(statement)
+
+    def execute(self, statement: ddl.Statement) -> Any:  # noqa: PLR0911  one line a statement
+        """Run a parsed statement."""
+        match statement:
+            case ddl.CreateStatement():
+                return self._declarations.create(statement)
+            case ddl.AlterStatement():
+                return self._alter(self._state_of(statement.parts), statement.action)
+            case ddl.RefreshStatement():
+                return self._refresh(
+                    [self._state_of(parts) for parts in statement.tables],
+                    upstream=statement.upstream,
+                    forced=statement.full,
+                    on_error="raise",
+                )
+            case ddl.ExplainStatement(target=ddl.CreateStatement() as create):
+                return self.explain(create.query)
+            case ddl.ExplainStatement(target=tuple() as parts):
+                return self._explain_table(self._state_of(parts))
+            case ddl.ShowStatement():
+                return self.list()
+            case ddl.DescribeStatement():
+                return self._state_of(statement.parts)
+            case ddl.DropStatement():
+                return self._drop(
+                    statement.parts, if_exists=statement.if_exists, cascade=statement.cascade
+                )
+            case ddl.OptimizeStatement():
+                return self._optimize(self._state_of(statement.parts))
+        raise InvalidInput("not a statement", reason=Reason.SYNTAX, about=repr(statement))
+
+    def _pass_through(self, text: str) -> DataFrame:
+        with self._lake.store_views(text, STORE_TABLES, self._store.read_rows):
+            result = self.spark.sql(text)
+        if self._after_statement:
+            self._after_statement(text)
+        return result
+
+    # Declaring
+
+    def create(
+        self,
+        name: str,
+        query: str,
+        *,
+        or_alter: bool = False,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        **options: Any,
+    ) -> Declared:
+        """Declare a table by a query; `options` are those of the SQL statement in lower case."""
+        if or_alter and or_replace:
+            raise InvalidInput(
+                "or_alter and or_replace exclude each other",
+                reason=Reason.CONTRADICTION,
+                about=name,
+            )
+        mode = ddl.CreateMode.CREATE
+        if or_alter or or_replace:
+            mode = ddl.CreateMode.OR_ALTER if or_alter else ddl.CreateMode.OR_REPLACE
+        statement = ddl.CreateStatement(
+            parts=split_name(name),
+            query=query.strip().removesuffix(";").rstrip(),
+            options=Options.from_kwargs(**options),
+            mode=mode,
+            if_not_exists=if_not_exists,
+        )
+        return self._declarations.create(statement)
+
+    def alter(
+        self, name: str, *, rename_to: str | None = None, unset: Sequence[str] = (), **options: Any
+    ) -> Declared:
+        """Change options, or the name."""
+        state = self._state(name)
+        if rename_to is not None:
+            return self._alter(state, ddl.RenameTo(split_name(rename_to)))
+        if unset:
+            self._declarations.unset_options(state, tuple(unset))
+            state = self._state(name)
+        return self._declarations.set_options(state, parse_kwargs(options))
+
+    def _alter(self, state: TableState, action: Any) -> Declared:
+        name = state.definition.name
+        match action:
+            case ddl.SetOptions(options=options):
+                return self._declarations.set_options(state, options)
+            case ddl.UnsetOptions(names=names):
+                return self._declarations.unset_options(state, names)
+            case ddl.RenameTo(parts=parts):
+                return self._declarations.rename(state, qualify(parts, (name.catalog, name.schema)))
+            case ddl.Suspend():
+                self._store.set_status(
+                    state.definition.table_id, Status.SUSPENDED, "suspended by hand"
+                )
+                return Declared(table=name, did="suspended")
+            case ddl.Resume():
+                self._store.set_status(state.definition.table_id, Status.ACTIVE)
+                return Declared(table=name, did="resumed")
+        raise InvalidInput("not an action", reason=Reason.SYNTAX, about=repr(action))
+
+    def suspend(self, name: str) -> Declared:
+        return self._alter(self._state(name), ddl.Suspend())
+
+    def resume(self, name: str) -> Declared:
+        return self._alter(self._state(name), ddl.Resume())
+
+    def drop(
+        self, name: str, *, if_exists: bool = False, cascade: bool = False
+    ) -> Sequence[TableName]:
+        """Drop a table with its files; the dropped names come back."""
+        return self._drop(split_name(name), if_exists=if_exists, cascade=cascade)
+
+    def _drop(self, parts: ddl.Parts, *, if_exists: bool, cascade: bool) -> Sequence[TableName]:
+        state = self._store.table(qualify(parts, self._lake.namespace()).key)
+        if state is None and if_exists:
+            return []
+        return self._declarations.drop(self._state_of(parts), cascade=cascade)
+
+    def optimize(self, name: str) -> TableName:
+        """Compact the stored table; no row changes."""
+        return self._optimize(self._state(name))
+
+    def _optimize(self, state: TableState) -> TableName:
+        self._lake.optimize(state.definition)
+        return state.definition.name
+
+    # Refreshing
+
+    def refresh(
+        self,
+        *names: str,
+        upstream: bool = False,
+        strategy: str | None = None,
+        on_error: OnError = "raise",
+    ) -> RefreshReport:
+        """Bring tables up to date at one cut: those named, or all."""
+        if strategy is not None and strategy != Strategy.FULL:
+            raise InvalidInput(
+                f"strategy {strategy!r} is not possible; `full` is",
+                reason=Reason.NOT_INCREMENTAL,
+                about=", ".join(names) or "refresh",
+                hint='strategy="full" recomputes',
+            )
+        return self._refresh(
+            [self._state(name) for name in names],
+            upstream=upstream,
+            forced=strategy is not None,
+            on_error=on_error,
+        )
+
+    def _refresh(
+        self, states: Iterable[TableState], *, upstream: bool, forced: bool, on_error: OnError
+    ) -> RefreshReport:
+        wanted = frozenset(state.definition.table_id for state in states)
+        request = Request(table_ids=wanted or None, upstream=upstream, forced=forced)
+        report = GraphRefresh(self._context, request).run()
+        if not report.ok and on_error == "raise":
+            raise RefreshFailed(report)
+        return report
+
+    def plan(self, *names: str) -> Sequence[Planned]:
+        """What the next refresh would do to each table, and why."""
+        wanted = frozenset(self._state(name).definition.table_id for name in names)
+        return preview(self._context, Request(table_ids=wanted or None))
+
+    # Reading
+
+    def read(self, names: str | Sequence[str], *, version: int | None = None) -> Any:
+        """A table as a DataFrame; several names give a dict of DataFrames, all at one cut."""
+        if isinstance(names, str):
+            return self._lake.read(self._loaded(names).definition, version)
+        states = {name: self._loaded(name) for name in names}
+        ids = [state.definition.table_id for state in states.values()]
+        builds = common_states(ids, self._store.builds)
+        if builds is None:
+            raise Refused(
+                "the tables have no state in common: they were never refreshed at one cut",
+                reason=Reason.INCOMPATIBLE_CUTS,
+                about=", ".join(names),
+                hint="refresh them together, then read",
+            )
+        return {
+            name: self._lake.read(state.definition, builds[state.definition.table_id].version)
+            for name, state in states.items()
+        }
+
+    def changes(self, name: str, start: int, end: int) -> DataFrame:
+        """What changed in a table between two of its versions: declared columns and Delta's own."""
+        return self._lake.changes(self._loaded(name).definition, start, end)
+
+    def list(self) -> Sequence[TableState]:
+        """All dynamic tables, by name."""
+        return self._store.tables()
+
+    def show(self, name: str) -> TableState:
+        return self._state(name)
+
+    def history(self, name: str | None = None, *, limit: int = 50) -> Sequence[RefreshRecord]:
+        """Past refreshes, newest first."""
+        table_id = self._state(name).definition.table_id if name else None
+        return self._store.history(table_id, limit)
+
+    def graph(self) -> Graph:
+        """Which table reads which."""
+        return Graph(state.definition for state in self._store.tables())
+
+    def explain(self, query_or_name: str) -> Explanation:
+        """How a query would be, or a table is, kept up to date."""
+        try:
+            state = self._store.table(
+                qualify(split_name(query_or_name), self._lake.namespace()).key
+            )
+        except InvalidInput:
+            state = None  # not a name, so it is a query
+        if state is not None:
+            return self._explain_table(state)
+        analysis = self._declarations.analyse(query_or_name)
+        return Explanation(
+            table=None,
+            query=query_or_name,
+            columns=tuple((column.name, column.type) for column in analysis.columns),
+            sources=tuple(str(source.name) for source in analysis.sources),
+            strategies=_strategies(),
+            reads_clock=analysis.reads_clock,
+            deterministic=analysis.deterministic,
+            location=None,
+            pinned_sql=None,
+        )
+
+    def _explain_table(self, state: TableState) -> Explanation:
+        definition, build = state.definition, state.build
+        pinned = self._lake.pinned_sql(definition, build.pins, build.cut.instant) if build else None
+        return Explanation(
+            table=definition.name,
+            query=definition.query,
+            columns=tuple((column.name, column.type) for column in definition.columns),
+            sources=tuple(str(source.name) for source in definition.sources),
+            strategies=_strategies(),
+            reads_clock=definition.reads_clock,
+            deterministic=definition.deterministic,
+            location=definition.location,
+            pinned_sql=pinned,
+        )
+
+    def verify(self, name: str) -> Verification:
+        """Compare a table with its query at the recorded cut, both ways, as bags of rows."""
+        state = self._loaded(name)
+        definition, build = state.definition, state.build
+        assert build is not None
+        label = f"verify {definition.name}"
+        with self._lake.work_area(definition, label) as area:
+            rows = area.compute(definition, build.pins, build.cut.instant)
+            version = self._lake.standing(definition).version
+            difference = area.verify(rows, definition, version)
+        return Verification(
+            table=definition.name, cut=build.cut, version=version, difference=difference
+        )
+
+    # Keeping house
+
+    def rebuild(self) -> Sequence[TableName]:
+        """Make a lost store anew from the definitions and commits in the lake."""
+        return rebuild_store(self._lake, self._store)
+
+    def _state(self, name: str) -> TableState:
+        return self._state_of(split_name(name))
+
+    def _state_of(self, parts: ddl.Parts) -> TableState:
+        name = qualify(parts, self._lake.namespace())
+        state = self._store.table(name.key)
+        if state is None:
+            known = ", ".join(str(s.definition.name) for s in self._store.tables()[:10])
+            raise InvalidInput(
+                "there is no dynamic table of this name",
+                reason=Reason.UNKNOWN_TABLE,
+                about=str(name),
+                hint=f"there are: {known}" if known else "CREATE DYNAMIC TABLE … makes one",
+            )
+        return state
+
+    def _loaded(self, name: str) -> TableState:
+        state = self._state(name)
+        if state.build is None:
+            raise Refused(
+                "the table is declared but not loaded yet",
+                reason=Reason.NOT_INITIALIZED,
+                about=str(state.definition.name),
+                hint=f"REFRESH DYNAMIC TABLE {state.definition.name}",
+            )
+        return state
+
+
+def _strategies() -> dict[Strategy, Reason | None]:
+    """`full` is possible for every query; the incremental ones are not there yet."""
+    possible = (Strategy.NO_DATA, Strategy.FULL)
+    return {s: None if s in possible else Reason.NOT_INCREMENTAL for s in Strategy}
+
+
+def describe_pins(pins: Iterable[Pin]) -> str:
+    """Sources with their versions, for people."""
+    return ", ".join(f"{pin.name}@{pin.version}" for pin in pins)
+
+
+def stored_form(definition: Definition) -> str:
+    """The physical form of a table, for people."""
+    return f"Delta table with exactly the declared columns, at {definition.location}"

@@ -1,0 +1,198 @@
+"""`connect`: an embedded lake in a folder, or the user's own Spark session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dynamic_tables._tokens import leading_words
+from dynamic_tables.app import DynamicTables
+from dynamic_tables.errors import SetupError
+from dynamic_tables.lake import embedded
+from dynamic_tables.model import utc_now
+from dynamic_tables.reasons import Reason
+from dynamic_tables.settings import Settings, load_settings
+from dynamic_tables.store import Registered, Store, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dynamic_tables.lake.delta import SparkLake
+
+STORE_FILE = "dynamic_tables.db"
+WAREHOUSE = "warehouse"
+LOG_FILE = Path("logs") / "spark.log"
+CHANGES_CATALOG = frozenset({"CREATE", "DROP", "ALTER", "REPLACE", "USE", "WITH"})
+
+
+def connect(
+    lake: str | Path | None = None,
+    *,
+    spark: SparkSession | None = None,
+    warehouse: str | None = None,
+    store: str | None = None,
+    clock: Callable[[], datetime] = utc_now,
+    say: Callable[[str], None] | None = None,
+    settings: Settings | None = None,
+    **flags: Any,
+) -> DynamicTables:
+    """Open the dynamic tables of a lake.
+
+    `connect("./lake")` starts an embedded Spark and keeps tables and metadata in the folder.
+    `connect(spark=spark, store="postgresql://…")` works on the user's session and changes none of
+    its settings.
+    """
+    settings = settings or load_settings({**flags, "store": store})
+    speak = say or _to_stderr
+    if spark is not None:
+        return _on_session(spark, lake, warehouse, settings, clock=clock, say=speak)
+    folder = Path(lake if lake is not None else settings["lake"])
+    return _embedded(folder, settings, clock=clock, say=speak)
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _on_session(
+    spark: SparkSession,
+    lake: str | Path | None,
+    warehouse: str | None,
+    settings: Settings,
+    *,
+    clock: Callable[[], datetime],
+    say: Callable[[str], None],
+) -> DynamicTables:
+    if lake is not None:
+        raise SetupError(
+            "a folder and a session exclude each other",
+            reason=Reason.CONTRADICTION,
+            about="connect",
+            hint="connect(spark=spark, warehouse=…, store=…)",
+        )
+    if not settings["store"]:
+        raise SetupError(
+            "a store is needed: the place for definitions and history",
+            reason=Reason.STORE_MISSING,
+            about="connect(spark=…)",
+            hint='connect(spark=spark, store="sqlite:///tables.db")',
+        )
+    from dynamic_tables.lake.delta import SparkLake  # noqa: PLC0415  pyspark is an extra
+    from dynamic_tables.lake.supported import tested_session  # noqa: PLC0415
+
+    tested_session(spark, embedded.TESTED)
+    opened = open_store(settings["store"])
+    delta = SparkLake(
+        spark,
+        warehouse=warehouse,
+        allowed_roots=settings.allowed_roots,
+        lock_wait_s=settings["lock_wait_s"],
+    )
+    return DynamicTables(delta, opened, settings, clock=clock, say=say)
+
+
+def _embedded(
+    folder: Path,
+    settings: Settings,
+    *,
+    clock: Callable[[], datetime],
+    say: Callable[[str], None],
+) -> DynamicTables:
+    folder = folder.expanduser().absolute()
+    try:
+        (folder / WAREHOUSE).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"the folder cannot be made or used: {error.strerror}",
+            reason=Reason.NO_PERMISSION,
+            about=str(folder),
+            hint="choose another folder: connect('./lake'), or --lake",
+        ) from error
+    opened = open_store(settings["store"] or folder / STORE_FILE)
+    context = embedded.start(settings, log_file=folder / LOG_FILE, say=say)
+    session = embedded.new_session(context, (folder / WAREHOUSE).as_uri())
+
+    from dynamic_tables.lake.delta import SparkLake  # noqa: PLC0415  pyspark is an extra
+    from dynamic_tables.lake.supported import tested_session  # noqa: PLC0415
+
+    tested_session(session, embedded.TESTED)
+    delta = SparkLake(
+        session,
+        warehouse=(folder / WAREHOUSE).as_uri(),
+        allowed_roots=settings.allowed_roots,
+        lock_wait_s=settings["lock_wait_s"],
+    )
+    keeper = _CatalogKeeper(delta, opened, folder / WAREHOUSE)
+    keeper.restore()
+    return DynamicTables(
+        delta, opened, settings, clock=clock, say=say, after_statement=keeper.after_statement
+    )
+
+
+class _CatalogKeeper:
+    """Carries the embedded catalog from one process to the next, through the store."""
+
+    def __init__(self, lake: SparkLake, store: Store, warehouse: Path) -> None:
+        self._lake, self._store, self._warehouse = lake, store, warehouse
+
+    def restore(self) -> None:
+        """Register what was registered, what lies in the folder, and the loaded dynamic tables."""
+        from dynamic_tables.lake import registry  # noqa: PLC0415  needs pyspark
+
+        spark = self._lake.spark
+        kept = [_entry(item) for item in self._store.registry_all()]
+        views = [entry for entry in kept if entry.kind == "view"]
+        for entry in kept:
+            if entry.kind != "view":
+                registry.restore(spark, entry)
+        for entry in registry.lying_about(spark, self._warehouse):
+            registry.restore(spark, entry)
+        for state in self._store.tables():
+            if state.build is not None:
+                self._lake.publish(state.definition)
+        for entry in views:
+            registry.restore(spark, entry)
+        self.remember()
+
+    def after_statement(self, text: str) -> None:
+        words = leading_words(text, 1)
+        if not words or words[0] in CHANGES_CATALOG:
+            self.remember()
+
+    def remember(self) -> None:
+        """Bring the registry in line with the catalog."""
+        from dynamic_tables.lake import registry  # noqa: PLC0415  needs pyspark
+
+        present = {item.key: item for item in map(_registered, registry.listed(self._lake.spark))}
+        dynamic = {state.definition.name.key for state in self._store.tables()}
+        for item in present.values():
+            if item.key not in dynamic:
+                self._store.registry_put(item)
+        for item in self._store.registry_all():
+            if item.key not in present:
+                self._store.registry_delete(item.key)
+
+
+def _registered(entry: Any) -> Registered:
+    return Registered(
+        name=("spark_catalog", *entry.name),
+        kind=entry.kind,
+        location=entry.location,
+        text=entry.text,
+        extra=entry.extra,
+    )
+
+
+def _entry(item: Registered) -> Any:
+    from dynamic_tables.lake.registry import CatalogEntry  # noqa: PLC0415  needs pyspark
+
+    return CatalogEntry(
+        kind=item.kind,
+        name=item.name[1:],
+        location=item.location,
+        text=item.text,
+        extra=item.extra,
+    )

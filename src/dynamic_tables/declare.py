@@ -1,0 +1,335 @@
+"""CREATE, ALTER, RENAME and DROP: from a statement to a definition that stands in the store and in
+the lake.
+
+Order matters for a crash in between. A new table is written to the store first, so that the next
+refresh finds and loads it. A changed definition is written to the lake first: the larger revision
+wins wherever it is found. A dropped table leaves the store last, so that DROP can be repeated.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dynamic_tables.compiler.fingerprint import fingerprint
+from dynamic_tables.ddl import CreateMode, CreateStatement
+from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
+from dynamic_tables.graph import Graph
+from dynamic_tables.lake.base import Analysis, DynamicSource, DynamicSources
+from dynamic_tables.model import Column, Definition, RefreshReport, TableState
+from dynamic_tables.names import TableName, qualify
+from dynamic_tables.options import Initialize, Options, RefreshMode
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.run import GraphRefresh, Request
+from dynamic_tables.refresh.table import claimed
+from dynamic_tables.steps import Step, reached
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What CREATE or ALTER did."""
+
+    table: TableName
+    did: str  # created | altered | redefined | unchanged | exists | renamed | suspended | resumed
+    report: RefreshReport | None = None  # of the load, if there was one
+    notes: tuple[str, ...] = ()  # what the user may want to know or do
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "table": str(self.table),
+            "did": self.did,
+            "refresh": [record.as_json() for record in self.report.records]
+            if self.report
+            else None,
+            "notes": list(self.notes),
+        }
+
+
+class Declarations:
+    """The statements that change definitions."""
+
+    def __init__(self, context: Context, say: Say) -> None:
+        self._context = context
+        self._store, self._lake = context.store, context.lake
+        self._say = say
+
+    # CREATE
+
+    def create(self, statement: CreateStatement) -> Declared:
+        name = qualify(statement.parts, self._lake.namespace())
+        existing = self._store.table(name.key)
+        if existing is None:
+            return self._create(name, statement)
+        if statement.if_not_exists:
+            return Declared(table=existing.definition.name, did="exists")
+        if statement.mode is CreateMode.CREATE:
+            raise InvalidInput(
+                "a dynamic table of this name exists",
+                reason=Reason.ALREADY_EXISTS,
+                about=str(name),
+                hint="CREATE OR ALTER changes it, CREATE OR REPLACE builds it anew",
+            )
+        return self._redefine(existing, statement)
+
+    def _create(self, name: TableName, statement: CreateStatement) -> Declared:
+        self._lake.check_name(name)
+        analysis = self.analyse(statement.query)
+        definition = self.define(name, statement, analysis)
+        self._graph().check_no_cycle(definition)
+        self._store.create_table(definition)
+        reached(Step.DEFINED, str(name))
+        try:
+            self._lake.lay_out(definition)
+            reached(Step.LAID_OUT, str(name))
+            report = self._load(definition)
+        except Exception:
+            self._undo(definition)
+            raise
+        return Declared(table=name, did="created", report=report, notes=_notes(analysis))
+
+    def analyse(self, query: str) -> Analysis:
+        return self._lake.analyse(query, self._dynamic_sources())
+
+    def define(self, name: TableName, statement: CreateStatement, analysis: Analysis) -> Definition:
+        """The definition that a statement means."""
+        _check_options(name, statement.options, analysis.columns)
+        namespace = self._lake.namespace()
+        table_id = uuid.uuid4().hex
+        return Definition(
+            table_id=table_id,
+            name=name,
+            query=statement.query,
+            namespace=namespace,
+            settings=analysis.settings,
+            columns=analysis.columns,
+            sources=analysis.sources,
+            views=analysis.views,
+            options=statement.options,
+            location=self._lake.location_for(name, table_id),
+            fingerprint=_fingerprint(analysis, namespace),
+            reads_clock=analysis.reads_clock,
+            deterministic=analysis.deterministic,
+            approximate=analysis.approximate,
+        )
+
+    def _dynamic_sources(self) -> DynamicSources:
+        return {
+            state.definition.name.key: DynamicSource(
+                table_id=state.definition.table_id,
+                location=state.definition.location,
+                loaded=state.build is not None,
+            )
+            for state in self._store.tables()
+        }
+
+    def _graph(self) -> Graph:
+        return Graph(state.definition for state in self._store.tables())
+
+    def _load(self, definition: Definition) -> RefreshReport | None:
+        if definition.options.initialize is Initialize.ON_SCHEDULE:
+            return None
+        request = Request(table_ids=frozenset({definition.table_id}), trigger="create")
+        report = GraphRefresh(self._context, request).run()
+        if not report.ok:
+            raise RefreshFailed(report)
+        return report
+
+    def _undo(self, definition: Definition) -> None:
+        """No trace of a half-made table: name, files and definition go again."""
+        self._lake.unpublish(definition.name)
+        self._lake.erase(definition)
+        self._store.delete_table(definition.table_id)
+
+    # CREATE OR ALTER, CREATE OR REPLACE, ALTER
+
+    def _redefine(self, existing: TableState, statement: CreateStatement) -> Declared:
+        old = existing.definition
+        analysis = self.analyse(statement.query)
+        fresh = self.define(old.name, statement, analysis)
+        new = replace(
+            fresh, table_id=old.table_id, location=old.location, revision=old.revision + 1
+        )
+        self._graph().check_no_cycle(new)
+        same_query = new.fingerprint == old.fingerprint
+        replacing = statement.mode is CreateMode.OR_REPLACE
+        if same_query and not replacing:
+            return self._set_options(old, statement.options)
+        if old.options.partitioned_by != new.options.partitioned_by:
+            raise _fixed_partitions(old.name)
+        self._say(self._cost(old, analysis, same_query=same_query))
+        self._save(new)
+        try:
+            report = self._rebuild(new)
+        except Exception:
+            self._save(replace(old, revision=new.revision + 1))
+            raise
+        return Declared(table=new.name, did="redefined", report=report, notes=_notes(analysis))
+
+    def _rebuild(self, definition: Definition) -> RefreshReport | None:
+        if definition.options.initialize is Initialize.ON_SCHEDULE:
+            return None
+        request = Request(table_ids=frozenset({definition.table_id}), forced=True, trigger="create")
+        report = GraphRefresh(self._context, request).run()
+        if not report.ok:
+            raise RefreshFailed(report)
+        return report
+
+    def _cost(self, old: Definition, analysis: Analysis, *, same_query: bool) -> str:
+        """What a rebuild will read, said before it begins."""
+        what = "is built anew" if same_query else "has a new query and is built anew"
+        children = self._graph().descendants([old.table_id])
+        ripple = f"; {len(children)} tables that read it follow at their next refresh"
+        return (
+            f"{old.name} {what}: reads {len(analysis.sources)} sources,"
+            f" {_size(analysis.source_bytes)}{ripple if children else ''}"
+        )
+
+    def set_options(self, state: TableState, values: Mapping[str, Any]) -> Declared:
+        old = state.definition
+        return self._set_options(old, old.options.replace_values(values))
+
+    def unset_options(self, state: TableState, names: tuple[str, ...]) -> Declared:
+        return self._set_options(state.definition, state.definition.options.unset(names))
+
+    def _set_options(self, old: Definition, options: Options) -> Declared:
+        if not old.options.changed(options):
+            return Declared(table=old.name, did="unchanged")
+        if old.options.partitioned_by != options.partitioned_by:
+            raise _fixed_partitions(old.name)
+        _check_options(old.name, options, old.columns)
+        new = replace(old, options=options, revision=old.revision + 1)
+        self._save(new)
+        if {"cluster_by", "comment"} & set(old.options.changed(options)):
+            self._lake.apply_layout(new)
+        return Declared(table=new.name, did="altered")
+
+    def _save(self, definition: Definition) -> None:
+        self._lake.save_definition(definition)
+        self._store.update_definition(definition)
+
+    # RENAME, DROP
+
+    def rename(self, state: TableState, new_name: TableName) -> Declared:
+        """The children's queries are rewritten; nothing is recomputed."""
+        old = state.definition
+        if new_name.key != old.name.key:
+            self._lake.check_name(new_name)
+        children = [self._renamed_child(child, old.name, new_name) for child in self._readers(old)]
+        renamed = replace(old, name=new_name, revision=old.revision + 1)
+        with claimed(self._context, old, "rename"):
+            self._save(renamed)
+            self._lake.unpublish(old.name)
+            if state.build is not None:
+                self._lake.publish(renamed)
+            for child in children:
+                self._save(child)
+        return Declared(table=new_name, did="renamed")
+
+    def _readers(self, definition: Definition) -> list[Definition]:
+        graph = self._graph()
+        return [graph[child] for child in graph.children(definition.table_id)]
+
+    def _renamed_child(self, child: Definition, old: TableName, new: TableName) -> Definition:
+        query = self._lake.rename_in(child, old, new)
+        if query == child.query:
+            raise Refused(
+                f"{child.name} reads it through a view, whose text is not ours to change",
+                reason=Reason.HAS_CHILDREN,
+                about=str(old),
+                hint=f"drop {child.name}, rename, change the view, create {child.name} again",
+            )
+        sources = tuple(
+            replace(source, name=new) if source.name.key == old.key else source
+            for source in child.sources
+        )
+        return replace(child, query=query, sources=sources, revision=child.revision + 1)
+
+    def drop(self, state: TableState, *, cascade: bool) -> list[TableName]:
+        """The table, and with CASCADE everything that reads it, children first."""
+        graph = self._graph()
+        table_id = state.definition.table_id
+        below = graph.descendants([table_id])
+        if below and not cascade:
+            names = ", ".join(sorted(str(graph[key].name) for key in below))
+            raise Refused(
+                f"other dynamic tables read it: {names}",
+                reason=Reason.HAS_CHILDREN,
+                about=str(state.definition.name),
+                hint=f"DROP DYNAMIC TABLE {state.definition.name} CASCADE drops them too",
+            )
+        dropped = []
+        for key in reversed(graph.order(below | {table_id})):
+            self._drop_one(graph[key])
+            dropped.append(graph[key].name)
+        return dropped
+
+    def _drop_one(self, definition: Definition) -> None:
+        with claimed(self._context, definition, "drop"):
+            self._undo(definition)
+
+
+def _fingerprint(analysis: Analysis, namespace: tuple[str, str]) -> str:
+    return fingerprint(
+        analysis.canonical,
+        namespace=namespace,
+        settings=analysis.settings,
+        columns=[column.name for column in analysis.columns],
+    )
+
+
+def _check_options(name: TableName, options: Options, columns: tuple[Column, ...]) -> None:
+    """Options that name columns name output columns; modes that cannot be kept are refused."""
+    there = {column.name.lower() for column in columns}
+    row_groups = (options.row_groups_by,) if options.row_groups_by else ()
+    for column in (*options.cluster_by, *options.partitioned_by, *row_groups):
+        if column.lower() not in there:
+            raise InvalidInput(
+                f"the query has no column {column}",
+                reason=Reason.BAD_VALUE,
+                about=str(name),
+                hint="its columns: " + ", ".join(c.name for c in columns),
+            )
+    if options.refresh_mode is RefreshMode.INCREMENTAL:
+        raise Refused(
+            "REFRESH_MODE = INCREMENTAL: this release has no incremental strategy for the query",
+            reason=Reason.MODE_REFUSES_FULL,
+            about=str(name),
+            hint="REFRESH_MODE = AUTO takes the best strategy there is",
+        )
+
+
+def _fixed_partitions(name: TableName) -> Refused:
+    return Refused(
+        "PARTITIONED BY cannot be changed on a table that exists",
+        reason=Reason.CONTRADICTION,
+        about=str(name),
+        hint=f"DROP DYNAMIC TABLE {name}, then create it with the new partitions",
+    )
+
+
+def _notes(analysis: Analysis) -> tuple[str, ...]:
+    """Sources without a change feed can never be read by their changes alone."""
+    dynamic = {source.name.key for source in analysis.sources if source.dynamic_id}
+    return tuple(
+        f"{name} has no change feed, so refreshes cannot read its changes alone; "
+        f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = true) turns it on"
+        for name in analysis.without_feed
+        if name.key not in dynamic
+    )
+
+
+def _size(number: int) -> str:
+    """Bytes for people.
+
+    >>> _size(1536)
+    '1.5 kB'
+    """
+    value, units = float(number), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 1024 and len(units) > 1:  # noqa: PLR2004
+        value, units = value / 1024, units[1:]
+    return f"{value:.1f} {units[0]}" if units[0] != "B" else f"{number} B"

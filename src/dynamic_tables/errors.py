@@ -1,0 +1,142 @@
+"""All errors of the product.
+
+    DynamicTablesError                 object, reason, hint; never raised itself
+    ├── InvalidInput                   the statement, the query or an argument is wrong        exit
+    code 2
+    │   └── StatementError             … at a position in a text
+    ├── Refused                        right, but a rule forbids it (children, suspended)      exit
+    code 4
+    ├── Held                           another live process refreshes the table                exit
+    code 5
+    ├── RefreshError                   the refresh of one table failed                         exit
+    code 3
+    ├── RefreshFailed                  a refresh of several tables failed; has the report      exit
+    code 3
+    ├── SetupError                     Java, Spark, Delta, store or folder is not as needed    exit
+    code 2
+    └── InternalError                  an invariant does not hold: our defect                  exit
+    code 1
+
+Each error says what object it is about, which reason code applies, and what to type next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from dynamic_tables.reasons import Reason
+
+if TYPE_CHECKING:
+    from dynamic_tables.model import RefreshReport
+
+
+class DynamicTablesError(Exception):
+    """The root. `str(error)` is one paragraph: object, sentence, code and hint."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self, message: str, *, reason: Reason, about: str | None = None, hint: str | None = None
+    ) -> None:
+        self.message = message
+        self.reason = reason
+        self.about = about  # the table, column, option, file … that the error is about
+        self.hint = hint  # the next command to type
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        about = f"{self.about}: " if self.about else ""
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        return f"{about}{self.message} [{self.reason.value}]{hint}"
+
+    def as_json(self) -> dict[str, str | None]:
+        """The one error shape that `--json` prints."""
+        return {
+            "error": self.message,
+            "reason": self.reason.value,
+            "about": self.about,
+            "hint": self.hint,
+        }
+
+
+class InvalidInput(DynamicTablesError):
+    """The user's statement, query or argument is wrong."""
+
+    exit_code = 2
+
+
+class StatementError(InvalidInput):
+    """A statement is wrong at a known place."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: Reason,
+        text: str,
+        position: int,
+        about: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.line = text.count("\n", 0, position) + 1
+        self.column = position - (text.rfind("\n", 0, position) + 1) + 1
+        super().__init__(
+            f"line {self.line}, column {self.column}: {message}",
+            reason=reason,
+            about=about,
+            hint=hint,
+        )
+
+
+class Refused(DynamicTablesError):
+    """A well-formed request that a rule of the product forbids."""
+
+    exit_code = 4
+
+
+class Held(DynamicTablesError):
+    """Another live process refreshes the table."""
+
+    exit_code = 5
+
+
+class RefreshError(DynamicTablesError):
+    """The refresh of one table failed; the table is as it was."""
+
+    exit_code = 3
+
+
+class RefreshFailed(DynamicTablesError):
+    """At least one table of a refresh failed; `report` has the outcome of each."""
+
+    exit_code = 3
+
+    def __init__(self, report: RefreshReport) -> None:
+        self.report = report
+        failed = report.failed
+        first = failed[0]
+        others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        super().__init__(
+            f"{first.error}{others}",
+            reason=first.reason,
+            about=str(first.table),
+            hint="`dynamic-tables history` shows each refresh with its error",
+        )
+
+    @property
+    def exit_code_for_cli(self) -> int:
+        """5 when nothing worse than a held table happened."""
+        held = all(record.reason is Reason.HELD for record in self.report.failed)
+        return Held.exit_code if held else self.exit_code
+
+
+class SetupError(DynamicTablesError):
+    """The surroundings (Java, Spark, Delta, store, folder) are not as needed."""
+
+    exit_code = 2
+
+
+class InternalError(DynamicTablesError):
+    """An invariant of the product does not hold."""
+
+    exit_code = 1

@@ -1,0 +1,158 @@
+"""Tables as bags of rows: how often does each row occur, here and there?
+
+Rows are compared as Spark groups them: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0. Types
+that cannot be compared (maps, variants) are turned into a form that can. EXCEPT ALL is not used: it
+fails on maps.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody calls it so
+from pyspark.sql import types as T  # noqa: N812
+
+from dynamic_tables.names import RESERVED_PREFIX, quote
+
+HERE = f"{RESERVED_PREFIX}here"
+THERE = f"{RESERVED_PREFIX}there"
+OPERATION = f"{RESERVED_PREFIX}op"
+DELETE, INSERT = "D", "I"
+TOLERANCE = 1e-9  # relative; Spark's own floating sums differ that much between runs
+
+
+def comparable(value: Column, kind: T.DataType) -> Column:
+    """`value` in a form that equality and grouping accept and that keeps what it distinguishes."""
+    if not _needs_form(kind):
+        return value
+    match kind:
+        case T.MapType():
+            entries = F.map_entries(value)
+            formed = F.transform(
+                entries,
+                lambda entry: F.struct(
+                    comparable(entry["key"], kind.keyType).alias("key"),
+                    comparable(entry["value"], kind.valueType).alias("value"),
+                ),
+            )
+            return F.array_sort(formed)
+        case T.ArrayType():
+            return F.transform(value, lambda item: comparable(item, kind.elementType))
+        case T.StructType():
+            parts = [
+                comparable(value.getField(field.name), field.dataType).alias(f"f{index}")
+                for index, field in enumerate(kind.fields)
+            ]
+            return F.when(value.isNotNull(), F.struct(*parts))
+        case _:
+            return F.to_json(value)  # VARIANT
+
+
+def _needs_form(kind: T.DataType) -> bool:
+    match kind:
+        case T.MapType() | T.VariantType():
+            return True
+        case T.ArrayType():
+            return _needs_form(kind.elementType)
+        case T.StructType():
+            return any(_needs_form(field.dataType) for field in kind.fields)
+        case _:
+            return False
+
+
+def counted(here: DataFrame, there: DataFrame) -> DataFrame:
+    """Every row that occurs a different number of times, with both counts."""
+    names = here.columns
+    both = (here.select(*_columns(here), F.lit(1).alias(HERE), F.lit(0).alias(THERE))).unionAll(
+        there.select(*_columns(there), F.lit(0).alias(HERE), F.lit(1).alias(THERE))
+    )
+    keys = [
+        comparable(F.col(quote(field.name)), field.dataType).alias(f"{RESERVED_PREFIX}k{index}")
+        for index, field in enumerate(here.schema.fields)
+    ]
+    values = [F.first(quote(name)).alias(name) for name in names]
+    grouped = both.groupBy(*keys).agg(*values, F.sum(HERE).alias(HERE), F.sum(THERE).alias(THERE))
+    return grouped.where(F.col(HERE) != F.col(THERE)).select(
+        *[quote(name) for name in names], HERE, THERE
+    )
+
+
+def _columns(frame: DataFrame) -> list[Column]:
+    return [F.col(quote(name)) for name in frame.columns]
+
+
+def operations(difference: DataFrame) -> DataFrame:
+    """The rows of the MERGE that turns `there` into `here`.
+
+    More copies wanted: insert the missing ones. Fewer: delete all copies, insert as many as are
+    wanted.
+    """
+    missing = (F.col(HERE) - F.col(THERE)).cast("int")
+    steps = F.when(missing > 0, F.array_repeat(F.lit(INSERT), missing)).otherwise(
+        F.concat(F.array(F.lit(DELETE)), F.array_repeat(F.lit(INSERT), F.col(HERE).cast("int")))
+    )
+    return difference.select(F.explode(steps).alias(OPERATION), "*")
+
+
+def same_row(schema: T.StructType, left: str, right: str) -> Column:
+    """All columns equal, NULLs too."""
+    conditions = [
+        comparable(F.col(f"{left}.{quote(field.name)}"), field.dataType).eqNullSafe(
+            comparable(F.col(f"{right}.{quote(field.name)}"), field.dataType)
+        )
+        for field in schema.fields
+    ]
+    return reduce(lambda a, b: a & b, conditions)
+
+
+def without_rounding(difference: DataFrame, approximate: tuple[str, ...]) -> DataFrame:
+    """Drop pairs of rows that differ only by rounding in columns of floating aggregates.
+
+    Rows that agree in all other columns are paired in the order of the approximate ones.
+    """
+    exact = [name for name in difference.columns if name not in (*approximate, HERE, THERE)]
+    order = [F.col(quote(name)) for name in approximate]
+    side = f"{RESERVED_PREFIX}side"
+    copies = F.abs(F.col(HERE) - F.col(THERE)).cast("int")
+    rows = difference.select(
+        "*",
+        F.when(F.col(HERE) > F.col(THERE), F.lit(1)).otherwise(F.lit(0)).alias(side),
+        F.explode(F.array_repeat(F.lit(0), copies)).alias(f"{RESERVED_PREFIX}copy"),
+    )
+    return _paired(rows, difference, exact, order, side, approximate)
+
+
+def _paired(
+    rows: DataFrame,
+    difference: DataFrame,
+    exact: list[str],
+    order: list[Column],
+    side: str,
+    approximate: tuple[str, ...],
+) -> DataFrame:
+    from pyspark.sql import Window  # noqa: PLC0415
+
+    rank, twin = f"{RESERVED_PREFIX}rank", f"{RESERVED_PREFIX}twin"
+    kinds = {field.name: field.dataType for field in difference.schema.fields}
+    keys = [comparable(F.col(quote(name)), kinds[name]) for name in exact]
+    ranked = rows.withColumn(
+        rank, F.row_number().over(Window.partitionBy(*keys, F.col(side)).orderBy(*order))
+    )
+    group = Window.partitionBy(*keys, F.col(rank))
+    close = [_close(F.min(quote(n)).over(group), F.max(quote(n)).over(group)) for n in approximate]
+    complete = [F.count(quote(n)).over(group).isin(0, 2) for n in approximate]
+    matched = reduce(lambda a, b: a & b, [*close, *complete, F.count("*").over(group) == 2])  # noqa: PLR2004
+    apart = ranked.withColumn(twin, matched).where(~F.col(twin))
+    return apart.select(
+        *[quote(name) for name in difference.columns if name not in (HERE, THERE)],
+        F.col(side).cast("bigint").alias(HERE),
+        (F.lit(1) - F.col(side)).cast("bigint").alias(THERE),
+    )
+
+
+def _close(low: Column, high: Column) -> Column:
+    scale = F.greatest(F.abs(low), F.abs(high), F.lit(1e-300))
+    return F.coalesce(
+        low.eqNullSafe(high) | ((high - low) <= F.lit(TOLERANCE) * scale), F.lit(False)
+    )

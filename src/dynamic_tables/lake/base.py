@@ -1,0 +1,162 @@
+"""What a refresh needs from a lake, and the values that pass between them.
+
+The refresh is written against `Lake` alone, so that the argument why a crash loses nothing is made
+once, for every lake. A lake knows nothing of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from dynamic_tables.errors import RefreshError
+from dynamic_tables.model import Column, Definition, Pin, Source, ViewUse, Work
+from dynamic_tables.names import TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """A Delta table as it is now."""
+
+    source_id: str  # Delta's table id
+    version: int
+    columns: tuple[Column, ...]
+    location: str
+    has_feed: bool = False
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicSource:
+    """A dynamic table as a possible source of another one."""
+
+    table_id: str
+    location: str
+    loaded: bool  # if not, its name is not registered yet; its columns are known all the same
+
+
+DynamicSources = Mapping[str, DynamicSource]  # by name key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What a query is, as Spark sees it."""
+
+    columns: tuple[Column, ...]
+    canonical: str  # the text with qualified sources, dynamic ones by id: a rename changes nothing
+    sources: tuple[Source, ...]
+    without_feed: tuple[TableName, ...]  # base tables whose change feed is off
+    source_bytes: int  # what a full load reads at most
+    views: tuple[ViewUse, ...]
+    settings: Mapping[str, str]
+    reads_clock: bool
+    deterministic: bool
+    approximate: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The stored table of a dynamic table as it is now."""
+
+    sequence: int  # the newest n that stands, 0 before the first load
+    version: int  # the newest Delta version
+    definition: Definition  # as the table's properties have it
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit in the log of a Delta table."""
+
+    version: int
+    operation: str
+    changes_data: bool
+    stamp: Stamp | None  # None: not ours
+    metrics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What our commits carry as `userMetadata`: enough to rebuild the store's record from the
+    lake."""
+
+    table_id: str
+    refresh_id: str
+    sequence: int
+    cut: Mapping[str, Any]
+    pins: Sequence[Mapping[str, Any]]
+    fingerprint: str
+    strategy: str
+    base: int  # the target's version that the refresh started from
+    writer: str  # which process made it: whoever completes an intent keeps its refresh id
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Rows that a table has too many or too few of, against its query."""
+
+    missing: int  # in the query, not in the table
+    unexpected: int  # in the table, not in the query
+    sample: tuple[Mapping[str, Any], ...]  # some of them, with `_difference` = missing | unexpected
+
+    @property
+    def none(self) -> bool:
+        return self.missing == 0 and self.unexpected == 0
+
+
+class Rows(Protocol):
+    """The result of a query at a cut, ready to be written."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]: ...
+
+
+class Lake(Protocol):
+    """A lake, as the refresh and the public object see it."""
+
+    # Declaring
+    def namespace(self) -> tuple[str, str]: ...
+    def analyse(self, query: str, dynamic: DynamicSources) -> Analysis: ...
+    def check_name(self, name: TableName) -> None: ...
+    def location_for(self, name: TableName, table_id: str) -> str: ...
+    def lay_out(self, definition: Definition) -> None: ...
+    def publish(self, definition: Definition) -> None: ...
+    def unpublish(self, name: TableName) -> None: ...
+    def save_definition(self, definition: Definition) -> None: ...
+    def erase(self, definition: Definition) -> None: ...
+    def apply_layout(self, definition: Definition) -> None: ...
+    def rename_in(self, definition: Definition, old: TableName, new: TableName) -> str: ...
+    def optimize(self, definition: Definition) -> None: ...
+    def stored_definitions(self) -> Iterator[Definition]: ...
+
+    # Refreshing
+    def source_state(self, source: Source) -> SourceState: ...
+    def moved(self, source: Source, since: int, to: int) -> bool: ...
+    def changed_views(self, definition: Definition) -> tuple[TableName, ...]: ...
+    def present_views(self, definition: Definition) -> tuple[ViewUse, ...]: ...
+    def standing(self, definition: Definition) -> Standing: ...
+    def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]: ...
+    def work_area(self, definition: Definition, label: str) -> AbstractContextManager[WorkArea]: ...
+    def commit_lock(self, definition: Definition) -> AbstractContextManager[None]: ...
+    def cancel(self) -> None: ...
+    @property
+    def faults(self) -> tuple[type[BaseException], ...]: ...
+    def told(self, error: BaseException, *, about: str) -> RefreshError: ...
+
+
+class WorkArea(Protocol):
+    """A private session in which one table is refreshed."""
+
+    def compute(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> Rows: ...
+    def overwrite(self, rows: Any, definition: Definition, stamp: Stamp) -> None: ...
+    def difference_size(self, rows: Any, definition: Definition, base: int) -> int: ...
+    def apply_difference(self, definition: Definition, stamp: Stamp) -> None: ...
+    def fence(self, definition: Definition, stamp: Stamp) -> None: ...
+    def verify(self, rows: Any, definition: Definition, version: int) -> Difference: ...
+    def work(self) -> Work: ...

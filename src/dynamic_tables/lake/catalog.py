@@ -1,0 +1,210 @@
+"""From a name in a query to what it is: a Delta table, a view, or nothing we can keep up with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from dynamic_tables.compiler.references import TableReference
+from dynamic_tables.errors import InvalidInput
+from dynamic_tables.lake import jvm
+from dynamic_tables.lake.base import SourceState
+from dynamic_tables.lake.jvm import Java
+from dynamic_tables.model import Column
+from dynamic_tables.names import MAX_PARTS, TableName, qualify, quote
+from dynamic_tables.reasons import Reason
+
+FILE_FORMATS = frozenset(["avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"])
+SESSION_CATALOG = "spark_catalog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A view as its catalog keeps it."""
+
+    name: TableName
+    text: str
+    columns: tuple[str, ...]  # the names it gives to its query's columns
+    namespace: tuple[str, str]  # in force when it was made
+    settings: Mapping[str, str]  # SQL settings captured when it was made
+
+
+def path_name(path: str) -> TableName:
+    """How a delta.`path` relation is named in definitions and pins."""
+    return TableName("", "delta", path)
+
+
+def name_sql(name: TableName) -> str:
+    """A source's name as Spark SQL; path relations have no catalog."""
+    return name.sql if name.catalog else f"delta.{quote(name.name)}"
+
+
+def resolve(
+    spark: SparkSession, reference: TableReference, namespace: tuple[str, str]
+) -> TableName:
+    """The qualified name that Spark would find; temporary views are refused."""
+    parts = reference.parts
+    if parts[0].lower() == "global_temp" or (
+        len(parts) == 1 and jvm.is_temporary_view(spark, parts[0])
+    ):
+        raise InvalidInput(
+            "is a temporary view: it ends with the session, the dynamic table does not",
+            reason=Reason.TEMPORARY_OBJECT,
+            about=".".join(parts),
+            hint="make it a view: CREATE VIEW … AS …",
+        )
+    if len(parts) > MAX_PARTS:
+        raise InvalidInput(
+            "names with more than three parts are not supported",
+            reason=Reason.BAD_NAME,
+            about=".".join(parts),
+        )
+    if len(parts) == 2 and _is_path(spark, parts, namespace):  # noqa: PLR2004  format.`path`
+        return path_name(parts[1])
+    return qualify(parts, namespace)
+
+
+def _is_path(spark: SparkSession, parts: tuple[str, ...], namespace: tuple[str, str]) -> bool:
+    """format.`path`, unless a schema of that name has such a table."""
+    source = parts[0].lower()
+    if source != "delta" and source not in FILE_FORMATS:
+        return False
+    if exists(spark, qualify(parts, namespace)):
+        return False
+    if source != "delta":
+        raise not_delta(".".join(parts), f"{source} files have no versions")
+    return True
+
+
+def exists(spark: SparkSession, name: TableName) -> bool:
+    return spark.catalog.tableExists(name.sql)
+
+
+def view(spark: SparkSession, name: TableName) -> View | None:
+    """The view of this name; None if it is a table (or not there)."""
+    if name.catalog.lower() != SESSION_CATALOG or not exists(spark, name):
+        return None
+    metadata = _metadata(spark, name)
+    if metadata.tableType().name() != "VIEW":
+        return None
+    text = jvm.option(metadata.viewText())
+    if text is None:
+        raise not_delta(str(name), "the view has no text")
+    namespace = [*jvm.items(metadata.viewCatalogAndNamespace())]
+    configs = metadata.viewSQLConfigs()
+    return View(
+        name=name,
+        text=text,
+        columns=tuple(field.name() for field in metadata.schema().fields()),
+        namespace=(namespace[0], namespace[1]),
+        settings={pair._1(): pair._2() for pair in jvm.items(configs)},
+    )
+
+
+def _metadata(spark: SparkSession, name: TableName) -> Java:
+    identifier = jvm.table_identifier(spark, name.schema, name.name)
+    return jvm.session_catalog(spark).getTableMetadata(identifier)
+
+
+def state(spark: SparkSession, name: TableName) -> SourceState:
+    """A Delta table as it is now; refuses what is no Delta table."""
+    return _state_of(spark, name, _log(spark, name))
+
+
+def state_at(spark: SparkSession, name: TableName, location: str) -> SourceState:
+    """The same for a stored table whose name is not registered yet."""
+    return _state_of(spark, name, jvm.delta_log_by_path(spark, location))
+
+
+def _state_of(spark: SparkSession, name: TableName, log: Java) -> SourceState:
+    snapshot = jvm.newest_snapshot(spark, log)
+    if snapshot.version() < 0:
+        raise unknown(name)
+    metadata = snapshot.metadata()
+    return SourceState(
+        source_id=metadata.id(),
+        version=snapshot.version(),
+        columns=columns_of(metadata.schema()),
+        location=log.dataPath().toString(),
+        has_feed=jvm.option(metadata.configuration().get("delta.enableChangeDataFeed")) == "true",
+        bytes=snapshot.sizeInBytes(),
+    )
+
+
+def _log(spark: SparkSession, name: TableName) -> Java:
+    if not name.catalog:
+        return jvm.delta_log_by_path(spark, name.name)
+    try:
+        if not exists(spark, name):
+            raise unknown(name)
+        return jvm.delta_log_by_name(spark, name.sql)
+    except AnalysisException as error:
+        raise _told(spark, name, error) from error
+    except Py4JJavaError as error:
+        raise not_delta(str(name), str(error.java_exception.getMessage())) from error
+
+
+def _told(spark: SparkSession, name: TableName, error: AnalysisException) -> InvalidInput:
+    condition = error.getCondition() or ""
+    if "NOT_FOUND" in condition:
+        return unknown(name)
+    if name.catalog.lower() == SESSION_CATALOG and exists(spark, name):
+        provider = jvm.option(_metadata(spark, name).provider())
+        return not_delta(str(name), f"it is a {provider} table")
+    return not_delta(str(name), str(error).splitlines()[0])
+
+
+def unknown(name: TableName) -> InvalidInput:
+    return InvalidInput(
+        "there is no such table or view",
+        reason=Reason.UNKNOWN_SOURCE,
+        about=str(name) if name.catalog else name_sql(name),
+        hint="SHOW TABLES lists what there is; names without schema belong to the current one",
+    )
+
+
+def not_delta(about: str, why: str) -> InvalidInput:
+    return InvalidInput(
+        f"cannot be a source: {why}",
+        reason=Reason.SOURCE_NOT_DELTA,
+        about=about,
+        hint="sources are Delta tables, or views over them: CREATE TABLE … USING delta AS SELECT …",
+    )
+
+
+def columns_of(java_schema: Java) -> tuple[Column, ...]:
+    """Names and types of a Java StructType."""
+    return tuple(
+        Column(name=field.name(), type=field.dataType().sql()) for field in java_schema.fields()
+    )
+
+
+def check_path(path: str, roots: tuple[str, ...]) -> None:
+    """A path relation must lie below one of the allowed roots, links resolved."""
+    wanted = _normal(path)
+    if any(
+        wanted == root or wanted.startswith(root.rstrip("/") + "/") for root in map(_normal, roots)
+    ):
+        return
+    raise InvalidInput(
+        "the path is outside the allowed roots",
+        reason=Reason.PATH_NOT_ALLOWED,
+        about=path,
+        hint="name its folder in the setting allowed_roots, or CREATE TABLE … LOCATION …",
+    )
+
+
+def _normal(path: str) -> str:
+    """One spelling per place: local paths without links, others as they are without `..`."""
+    parsed = urlparse(path)
+    if parsed.scheme in ("", "file"):
+        return "file:" + str(Path(unquote(parsed.path) if parsed.scheme else path).resolve())
+    if ".." in parsed.path.split("/"):
+        return "refused:"
+    return path.rstrip("/")

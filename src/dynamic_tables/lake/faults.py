@@ -1,0 +1,62 @@
+"""What Spark raises, told as one of our errors: object, reason and way out."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from dynamic_tables.errors import DynamicTablesError, RefreshError
+from dynamic_tables.reasons import Reason
+
+SPARK_FAULTS = (PySparkException, Py4JError, Py4JNetworkError, ConnectionError)
+
+# The first pattern that occurs in the message decides: surroundings first, then what is gone.
+_PATTERNS: tuple[tuple[str, Reason, str], ...] = (
+    (
+        r"No space left on device|Disk quota exceeded",
+        Reason.DISK_FULL,
+        "free some space, then refresh again",
+    ),
+    (
+        r"Permission denied|AccessControlException|AccessDenied",
+        Reason.NO_PERMISSION,
+        "give this user read and write access to the folder",
+    ),
+    (
+        r"DELTA_(VERSION_NOT_FOUND|FILE_NOT_FOUND|TRUNCATED_TR)|VersionNotFound|FILE_NOT_EXIST|FileNotF",
+        Reason.HISTORY_GONE,
+        "refresh it together with its sources: refresh(..., upstream=True)",
+    ),
+)
+
+
+def told(
+    error: BaseException, *, about: str, otherwise: Reason = Reason.QUERY_FAILED
+) -> RefreshError:
+    """The error for one table; the table is as it was."""
+    text = str(error)
+    for pattern, reason, hint in _PATTERNS:
+        if re.search(pattern, text):
+            return RefreshError(headline(error), reason=reason, about=about, hint=hint)
+    return RefreshError(
+        headline(error),
+        reason=otherwise,
+        about=about,
+        hint="the table is as it was; mend the query or its data, then refresh again",
+    )
+
+
+def headline(error: BaseException) -> str:
+    """The sentence in an error: Spark's own message without plans and stack traces."""
+    if isinstance(error, DynamicTablesError):
+        return error.message
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in lines:
+        if re.match(r"(Caused by: )?[\w.$]*(Exception|Error): ", line) and "[" in line:
+            return line[line.index("[") :]
+    for line in lines:
+        if line.startswith("["):
+            return line
+    return lines[0] if lines else type(error).__name__

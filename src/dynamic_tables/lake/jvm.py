@@ -1,0 +1,130 @@
+"""The one module that reaches into the JVM for what Spark and Delta do not offer in Python.
+
+Used: Spark's parser (where does a query name its tables), Delta's log (version, table id,
+transaction identifiers), the session catalog (views, temporary objects), the status store (what did
+a refresh read). `check_internals` tries each of them once at connect, so that another build of
+Spark or Delta is refused by name instead of failing later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from dynamic_tables.errors import SetupError
+from dynamic_tables.reasons import Reason
+
+Java = Any  # an object that lives in the JVM
+
+
+def packages(spark: SparkSession) -> Any:
+    """The root of the JVM's packages."""
+    return spark._jvm
+
+
+def scala_context(spark: SparkSession) -> Java:
+    return packages(spark).org.apache.spark.SparkContext.getOrCreate()
+
+
+def items(scala_seq: Java) -> Iterator[Java]:
+    """The elements of a Scala Seq."""
+    iterator = scala_seq.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def option(scala_option: Java) -> Java | None:
+    """The content of a Scala Option."""
+    return scala_option.get() if scala_option.isDefined() else None
+
+
+def some(spark: SparkSession, value: Java) -> Java:
+    """A value as a Scala Option; None is Scala's None."""
+    scala = packages(spark).scala
+    return scala.Option.empty() if value is None else scala.Option.apply(value)
+
+
+def class_name(node: Java) -> str:
+    return node.getClass().getSimpleName()
+
+
+def is_plan(spark: SparkSession, node: Java) -> bool:
+    """Whether a tree node is a logical plan (else it is an expression)."""
+    name = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
+    return is_instance_of(spark.sparkContext._gateway, node, name)
+
+
+def is_subquery(spark: SparkSession, node: Java) -> bool:
+    """Whether an expression holds a plan."""
+    name = "org.apache.spark.sql.catalyst.expressions.PlanExpression"
+    return is_instance_of(spark.sparkContext._gateway, node, name)
+
+
+def parse_query(spark: SparkSession, text: str) -> Java:
+    """Spark's parsed plan of a text that must be one query; raises ParseException."""
+    return spark._jsparkSession.sessionState().sqlParser().parseQuery(text)
+
+
+def session_catalog(spark: SparkSession) -> Java:
+    return spark._jsparkSession.sessionState().catalog()
+
+
+def table_identifier(spark: SparkSession, schema: str | None, name: str) -> Java:
+    identifier = packages(spark).org.apache.spark.sql.catalyst.TableIdentifier
+    return identifier(name, some(spark, schema))
+
+
+def is_temporary_function(spark: SparkSession, name: str) -> bool:
+    identifier = packages(spark).org.apache.spark.sql.catalyst.FunctionIdentifier
+    return session_catalog(spark).isTemporaryFunction(identifier(name))
+
+
+def is_temporary_view(spark: SparkSession, name: str) -> bool:
+    return session_catalog(spark).isTempView(table_identifier(spark, None, name))
+
+
+def delta_log_by_name(spark: SparkSession, name_sql: str) -> Java:
+    """Delta's log of a table in a catalog; raises AnalysisException if it is none."""
+    table = packages(spark).io.delta.tables.DeltaTable.forName(spark._jsparkSession, name_sql)
+    return table.table().deltaLog()
+
+
+def delta_log_by_path(spark: SparkSession, path: str) -> Java:
+    return packages(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+
+
+def newest_snapshot(spark: SparkSession, log: Java) -> Java:
+    """The table as it is now (the log is listed; no Spark job while checksums are written)."""
+    none = some(spark, None)
+    return log.update(False, none, none)
+
+
+def delta_version(spark: SparkSession) -> str:
+    """The version of the Delta jar that this session has loaded."""
+    return packages(spark).io.delta.package.VERSION()
+
+
+def check_internals(spark: SparkSession) -> None:
+    """Try everything above on a trivial query; refuse when a signature is missing."""
+    try:
+        plan = parse_query(spark, "SELECT 1 FROM (VALUES (1)) AS t WHERE EXISTS (SELECT 1)")
+        is_plan(spark, plan)
+        is_subquery(spark, plan)
+        list(items(plan.children()))
+        option(plan.origin().startIndex())
+        is_temporary_function(spark, "now")
+        is_temporary_view(spark, "nothing")
+        scala_context(spark).statusStore()
+        spark._jsparkSession.sharedState().statusStore()
+    except Py4JError as error:
+        raise SetupError(
+            "this build of Spark lacks an internal that the product relies on: "
+            + str(error).splitlines()[0],
+            reason=Reason.VERSION_UNTESTED,
+            about=f"Spark {spark.version}",
+            hint="pip install 'spark-dynamic-tables[local]' brings the tested versions",
+        ) from error

@@ -1,0 +1,125 @@
+"""Reading Delta's log as the protocol describes it: one JSON file a commit, one action a line.
+
+No Spark job is needed to learn what happened to a table between two versions: which operation it
+was, whether it changed rows (`dataChange`), and whether the commit is one of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from dynamic_tables.lake import jvm
+from dynamic_tables.lake.base import Commit, Stamp
+from dynamic_tables.lake.jvm import Java
+from dynamic_tables.names import quote
+
+# Commits that change no row but may change what a query finds.
+SCHEMA_OPERATIONS = frozenset({
+    "CHANGE COLUMN", "CHANGE COLUMNS", "DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS",
+    "UPDATE SCHEMA",
+})  # fmt: skip
+
+
+def commits_between(
+    spark: SparkSession, location: str, after: int, to: int
+) -> tuple[Commit, ...] | None:
+    """The commits in (after, to], newest first; None if the log no longer has all of them."""
+    found = []
+    for version in range(to, after, -1):
+        commit = _commit(spark, location, version)
+        if commit is None:
+            break
+        found.append(commit)
+    if len(found) == to - after:
+        return tuple(found)
+    return _described(spark, location, after, to)
+
+
+def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
+    info: dict[str, Any] = {}
+    changes_data = False
+    try:
+        for line in _lines(spark, f"{location}/_delta_log/{version:020d}.json"):
+            action = json.loads(line)
+            info = action.get("commitInfo", info)
+            file = action.get("add") or action.get("remove") or {}
+            changes_data = changes_data or bool(file.get("dataChange"))
+            if info and changes_data:
+                break
+    except Py4JJavaError as error:
+        if "FileNotFoundException" in str(error.java_exception):
+            return None  # cleaned up, or kept elsewhere by a commit coordinator
+        raise
+    return Commit(
+        version=version,
+        operation=info.get("operation", ""),
+        changes_data=changes_data,
+        stamp=_stamp(info.get("userMetadata")),
+        metrics=info.get("operationMetrics") or {},
+    )
+
+
+def _lines(spark: SparkSession, path: str) -> Iterator[str]:
+    files = jvm.packages(spark).org.apache.hadoop.fs
+    place = files.Path(path)
+    configuration = spark._jsparkSession.sessionState().newHadoopConf()
+    stream = place.getFileSystem(configuration).open(place)
+    reader = _reader(spark, stream)
+    try:
+        while (line := reader.readLine()) is not None:
+            if line:
+                yield line
+    finally:
+        reader.close()
+
+
+def _reader(spark: SparkSession, stream: Java) -> Java:
+    io = jvm.packages(spark).java.io
+    return io.BufferedReader(io.InputStreamReader(stream, "UTF-8"))
+
+
+def _described(
+    spark: SparkSession, location: str, after: int, to: int
+) -> tuple[Commit, ...] | None:
+    """The same from DESCRIBE HISTORY, which knows every place a commit may lie in."""
+    history = spark.sql(f"DESCRIBE HISTORY delta.{quote(location)}")
+    rows = history.where(f"version > {after:d} AND version <= {to:d}").collect()
+    if len(rows) < to - after:
+        return None
+    return tuple(
+        Commit(
+            version=row.version,
+            operation=row.operation,
+            changes_data=row.operation not in NO_DATA_OPERATIONS,
+            stamp=_stamp(row.userMetadata),
+            metrics=row.operationMetrics or {},
+        )
+        for row in rows
+    )
+
+
+# What DESCRIBE HISTORY does not tell: operations that leave every row as it was.
+NO_DATA_OPERATIONS = frozenset({
+    "ADD COLUMNS", "ADD CONSTRAINT", "CLUSTER BY", "COMPUTE STATS", "CREATE TABLE",
+    "DROP CONSTRAINT", "DROP FEATURE", "OPTIMIZE", "REORG", "ROW TRACKING BACKFILL",
+    "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL", "VACUUM END", "VACUUM START",
+    *SCHEMA_OPERATIONS,
+})  # fmt: skip
+
+
+def _stamp(text: str | None) -> Stamp | None:
+    """Our stamp, if the commit carries one."""
+    if not text:
+        return None
+    try:
+        content: Any = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    if not isinstance(content, dict) or set(content) != set(Stamp.__dataclass_fields__):
+        return None
+    return Stamp(**content)

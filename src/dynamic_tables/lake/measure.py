@@ -1,0 +1,103 @@
+"""What a refresh costs and how far it is: read off Spark's status store by job group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from dynamic_tables.lake import jvm
+from dynamic_tables.lake.jvm import Java
+
+LISTENER_WAIT_MS = 5_000  # the status store is filled by a listener that runs a little behind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Totals over the Spark jobs of one group."""
+
+    jobs: int
+    bytes_read: int
+    files_read: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far Spark is with one group."""
+
+    label: str
+    jobs_done: int
+    jobs: int
+    tasks_done: int
+    tasks: int
+
+
+class Meter:
+    """Measures the Spark jobs that a thread starts under a label."""
+
+    def __init__(self, spark: SparkSession, label: str) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._label = label
+        self._sql = spark._jsparkSession.sharedState().statusStore()
+        self._first_execution = self._sql.executionsCount()
+
+    def start(self) -> None:
+        """Mark this thread's jobs; they can be cancelled by the label."""
+        self._context.setJobGroup(self._label, self._label, interruptOnCancel=True)
+
+    def stop(self) -> None:
+        for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            jvm.scala_context(self._spark).setLocalProperty(key, None)
+
+    def cancel(self) -> None:
+        self._context.cancelJobGroup(self._label)
+
+    def progress(self) -> Progress:
+        """How far the jobs of this label are, for a progress line."""
+        jobs = [job for _, job in self._jobs(jvm.scala_context(self._spark).statusStore())]
+        return Progress(
+            label=self._label,
+            jobs_done=sum(1 for job in jobs if job.status().toString() == "SUCCEEDED"),
+            jobs=len(jobs),
+            tasks_done=sum(job.numCompletedTasks() + job.numSkippedTasks() for job in jobs),
+            tasks=sum(job.numTasks() for job in jobs),
+        )
+
+    def cost(self) -> Cost:
+        scala_context = jvm.scala_context(self._spark)
+        scala_context.listenerBus().waitUntilEmpty(LISTENER_WAIT_MS)
+        status = scala_context.statusStore()
+        jobs = self._jobs(status)
+        stages = {stage for _, job in jobs for stage in jvm.items(job.stageIds())}
+        return Cost(
+            jobs=len(jobs),
+            bytes_read=sum(status.lastStageAttempt(stage).inputBytes() for stage in stages),
+            files_read=self._files_read({job_id for job_id, _ in jobs}),
+        )
+
+    def _jobs(self, status: Java) -> list[tuple[int, Java]]:
+        return [
+            (job.jobId(), job)
+            for job in jvm.items(status.jobsList(None))
+            if jvm.option(job.jobGroup()) == self._label
+        ]
+
+    def _files_read(self, job_ids: set[int]) -> int:
+        files = 0
+        count = self._sql.executionsCount() - self._first_execution
+        for execution in jvm.items(self._sql.executionsList(self._first_execution, count)):
+            log_work = execution.description().startswith("Delta: ")
+            if not log_work and job_ids & set(jvm.items(execution.jobs().keys())):
+                files += self._files_of(execution)
+        return files
+
+    def _files_of(self, execution: Java) -> int:
+        values = self._sql.executionMetrics(execution.executionId())
+        wanted = {
+            metric.accumulatorId()
+            for metric in jvm.items(execution.metrics())
+            if metric.name() == "number of files read"
+        }
+        found = (jvm.option(values.get(accumulator)) for accumulator in wanted)
+        return sum(int(value.replace(",", "")) for value in found if value is not None)

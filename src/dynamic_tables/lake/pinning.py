@@ -1,0 +1,207 @@
+"""A query at a cut: the user's text with every table at its pinned version.
+
+Base tables and dynamic tables get `VERSION AS OF` after their name. A view becomes a temporary view
+of the private session, made of the view's own text, pinned in the same way, under the namespace and
+settings the view was made with. Afterwards Spark's analysed plan is the witness: every leaf must
+read a pinned version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+
+from py4j.java_gateway import is_instance_of
+from pyspark.sql import DataFrame, SparkSession
+
+from dynamic_tables.compiler.references import (
+    ClockReference,
+    Reference,
+    TableReference,
+    aliased_as,
+    instant_sql,
+    pinned_relation,
+    rewrite,
+)
+from dynamic_tables.errors import InternalError
+from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake.catalog import View
+from dynamic_tables.lake.jvm import Java
+from dynamic_tables.lake.references import Found, find_references
+from dynamic_tables.lake.sessions import RESULT_SETTINGS, use_namespace
+from dynamic_tables.model import Pin, Source
+from dynamic_tables.names import RESERVED_PREFIX, TableName, quote
+from dynamic_tables.reasons import Reason
+
+HARMLESS_LEAVES = frozenset(
+    ["OneRowRelation", "LocalRelation", "Range", "CTERelationRef", "UnionLoopRef", "EmptyRelation"]
+)
+FS_RELATION = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
+DELTA_INDEX = "org.apache.spark.sql.delta.files.TahoeLogFileIndex"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """All texts of a query, the views' included, and what they name."""
+
+    found: Mapping[str, Found]  # by text
+    views: Mapping[str, View]  # by name key
+    sources: Mapping[str, TableName]  # by name key
+
+    @property
+    def reads_clock(self) -> bool:
+        return any(found.reads_clock for found in self.found.values())
+
+    @property
+    def sums_floats(self) -> bool:
+        return any(found.sums_floats for found in self.found.values())
+
+
+def read_texts(
+    spark: SparkSession,
+    query: str,
+    namespace: tuple[str, str],
+    *,
+    unregistered: Container[str] = (),
+) -> Reading:
+    """Follow a query through its views down to tables; `unregistered` names are tables too."""
+    found: dict[str, Found] = {}
+    views: dict[str, View] = {}
+    sources: dict[str, TableName] = {}
+    pending = [(query, namespace)]
+    while pending:
+        text, where = pending.pop()
+        found[text] = find_references(spark, text)
+        for reference in found[text].tables:
+            name = catalog.resolve(spark, reference, where)
+            if name.key in views or name.key in sources:
+                continue
+            view = None if name.key in unregistered else catalog.view(spark, name)
+            if view is None:
+                sources[name.key] = name
+            else:
+                views[name.key] = view
+                pending.append((view.text, view.namespace))
+    return Reading(found=found, views=views, sources=sources)
+
+
+class PinnedQuery:
+    """Puts the pins into the texts and lets Spark analyse the result."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        reading: Reading,
+        *,
+        pins: Sequence[Pin],
+        instant: datetime,
+        columns: Mapping[str, tuple[str, ...]],
+        locations: Mapping[str, str] | None = None,
+    ) -> None:
+        self._session = session
+        self._reading = reading
+        self._pins = {pin.name.key: pin for pin in pins}
+        self._instant = instant
+        self._only_columns = columns  # by name key: what a changed source may show
+        self._locations = locations or {}  # by name key: stored tables without a name
+        self._view_names: dict[str, str] = {}
+        self._numbers = count(1)
+
+    def frame(self, query: str, namespace: tuple[str, str]) -> DataFrame:
+        """The query at the cut; raises AnalysisException as Spark does."""
+        frame = self._session.sql(self.text(query, namespace))
+        check_leaves(self._session, frame)
+        return frame
+
+    def text(self, query: str, namespace: tuple[str, str]) -> str:
+        def replacement(reference: Reference) -> str:
+            if isinstance(reference, ClockReference):
+                return instant_sql(reference.clock, self._instant)
+            assert isinstance(reference, TableReference)
+            return self._table(reference, namespace)
+
+        return rewrite(query, self._reading.found[query].references, replacement)
+
+    def _table(self, reference: TableReference, namespace: tuple[str, str]) -> str:
+        name = catalog.resolve(self._session, reference, namespace)
+        view = self._reading.views.get(name.key)
+        if view is not None:
+            return aliased_as(self._view(view), reference)
+        pin = self._pins[name.key]
+        if name.key in self._locations:
+            stored = catalog.name_sql(catalog.path_name(self._locations[name.key]))
+            return aliased_as(f"{stored} VERSION AS OF {pin.version:d}", reference)
+        return pinned_relation(
+            catalog.name_sql(pin.name),
+            pin.version,
+            reference=reference,
+            only_columns=self._only_columns.get(name.key),
+        )
+
+    def _view(self, view: View) -> str:
+        """Make the pinned view once; its name in the private session."""
+        if view.name.key not in self._view_names:
+            text = self.text(view.text, view.namespace)
+            name = f"{RESERVED_PREFIX}view_{next(self._numbers)}"
+            self._make_view(name, view, text)
+            self._view_names[view.name.key] = name
+        return self._view_names[view.name.key]
+
+    def _make_view(self, name: str, view: View, text: str) -> None:
+        """As the view was made: under its own namespace and settings."""
+        session = self._session
+        before = {key: session.conf.get(key, None) for key in RESULT_SETTINGS}
+        where = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
+        columns = ", ".join(quote(column) for column in view.columns)
+        try:
+            use_namespace(session, view.namespace)
+            for key in RESULT_SETTINGS:
+                if key in view.settings:
+                    session.conf.set(key, view.settings[key])
+            make = f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({columns}) AS {text}"
+            session.sql(make)
+        finally:
+            use_namespace(session, where)
+            for key, value in before.items():
+                if value is not None and session.conf.get(key, None) != value:
+                    session.conf.set(key, value)
+
+
+def unpinned_columns(source: Source, present: Sequence[str]) -> tuple[str, ...] | None:
+    """The columns that a changed source may show; None if it has just those of CREATE."""
+    frozen = [column.name for column in source.columns]
+    if [name.lower() for name in present] == [name.lower() for name in frozen]:
+        return None
+    there = {name.lower() for name in present}
+    return tuple(name for name in frozen if name.lower() in there)
+
+
+def check_leaves(session: SparkSession, frame: DataFrame) -> None:
+    """Every leaf of the analysed plan is constant or reads a pinned version of a Delta table."""
+    plan = frame._jdf.queryExecution().analyzed()
+    plans = [plan, *jvm.items(plan.subqueriesAll())]
+    for leaf in (leaf for below in plans for leaf in jvm.items(below.collectLeaves())):
+        kind = jvm.class_name(leaf)
+        if kind not in HARMLESS_LEAVES and not _is_pinned(session, leaf, kind):
+            raise catalog.not_delta(_leaf_name(leaf), "it cannot be pinned to a version")
+
+
+def _is_pinned(session: SparkSession, leaf: Java, kind: str) -> bool:
+    gateway = session.sparkContext._gateway
+    if kind != "LogicalRelation" or not is_instance_of(gateway, leaf.relation(), FS_RELATION):
+        return False
+    index = leaf.relation().location()
+    return is_instance_of(gateway, index, DELTA_INDEX) and index.isTimeTravelQuery()
+
+
+def _leaf_name(leaf: Java) -> str:
+    return str(leaf.toString()).strip().splitlines()[0][:120]
+
+
+def pin_of(pins: Sequence[Pin], source: Source) -> Pin:
+    for pin in pins:
+        if pin.name.key == source.name.key:
+            return pin
+    raise InternalError("a source has no pin", reason=Reason.INTERNAL, about=str(source.name))

@@ -1,0 +1,154 @@
+"""The embedded catalog lives in memory; here its content is listed, and put back in the next
+process.
+
+Spark's in-memory catalog knows nothing after a restart. Tables are Delta folders and can be
+registered again; views and schemas are put back from what was listed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import SparkSession
+
+from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake.sessions import use_namespace
+from dynamic_tables.names import TableName, literal, quote
+
+SCHEMA_SUFFIX = ".db"  # how Spark names the folder of a schema
+DEFAULT_SCHEMA = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntry:
+    """One object of the embedded catalog."""
+
+    kind: Literal["schema", "table", "view"]
+    name: tuple[str, ...]  # schema, or schema and table
+    location: str | None = None
+    text: str | None = None  # of a view
+    extra: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of a view: columns, namespace, settings
+
+
+def listed(spark: SparkSession) -> Iterator[CatalogEntry]:
+    """Everything in Spark's own catalog, schemas first."""
+    schemas = [schema.name for schema in spark.catalog.listDatabases()]
+    for schema in schemas:
+        if schema != DEFAULT_SCHEMA:
+            metadata = jvm.session_catalog(spark).getDatabaseMetadata(schema)
+            yield CatalogEntry(
+                kind="schema", name=(schema,), location=metadata.locationUri().toString()
+            )
+    for schema in schemas:
+        yield from _tables(spark, schema)
+
+
+def _tables(spark: SparkSession, schema: str) -> Iterator[CatalogEntry]:
+    external = jvm.session_catalog(spark).externalCatalog()
+    for name in jvm.items(external.listTables(schema)):
+        metadata = external.getTable(schema, name)
+        if metadata.tableType().name() == "VIEW":
+            view = catalog.view(spark, TableName(catalog.SESSION_CATALOG, schema, name))
+            assert view is not None
+            yield CatalogEntry(
+                kind="view",
+                name=(schema, name),
+                text=view.text,
+                extra={
+                    "columns": list(view.columns),
+                    "namespace": list(view.namespace),
+                    "settings": dict(view.settings),
+                },
+            )
+        elif jvm.option(metadata.provider()) == "delta":
+            yield CatalogEntry(
+                kind="table", name=(schema, name), location=metadata.location().toString()
+            )
+
+
+def restore(spark: SparkSession, entry: CatalogEntry) -> bool:
+    """Put one object back; False if what it needs is not there any more."""
+    if entry.kind == "schema":
+        location = f" LOCATION {literal(entry.location)}" if entry.location else ""
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote(entry.name[0])}{location}")
+        return True
+    name = TableName(catalog.SESSION_CATALOG, *entry.name)
+    if catalog.exists(spark, name):
+        return True
+    if entry.kind == "table":
+        return _restore_table(spark, name, str(entry.location))
+    _restore_view(spark, name, entry)
+    return True
+
+
+def _restore_table(spark: SparkSession, name: TableName, location: str) -> bool:
+    snapshot = jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, location))
+    if snapshot.version() < 0:
+        return False
+    spark.sql(f"CREATE TABLE {name.sql} USING delta LOCATION {literal(location)}")
+    if _lies_in_schema(spark, name.schema, location):
+        _make_managed(spark, name)
+    return True
+
+
+def _lies_in_schema(spark: SparkSession, schema: str, location: str) -> bool:
+    home = jvm.session_catalog(spark).getDatabaseMetadata(schema).locationUri().toString()
+    return str(Path(_path(location)).parent) == _path(home).rstrip("/")
+
+
+def _path(uri: str) -> str:
+    return unquote(urlparse(uri).path)
+
+
+def _make_managed(spark: SparkSession, name: TableName) -> None:
+    """A table in its schema's own folder was made without LOCATION: DROP TABLE must delete its
+    files.
+
+    Spark offers no statement for this; the catalog's entry is copied with another type.
+    """
+    external = jvm.session_catalog(spark).externalCatalog()
+    entry = external.getTable(name.schema.lower(), name.name.lower())
+    package = jvm.packages(spark).org.apache.spark.sql.catalyst.catalog
+    values = [entry.productElement(index) for index in range(entry.productArity())]
+    values[1] = package.CatalogTableType.MANAGED()
+    external.alterTable(package.CatalogTable(*values))
+
+
+def _restore_view(spark: SparkSession, name: TableName, entry: CatalogEntry) -> None:
+    """Under the namespace and settings that the view was made with."""
+    session = spark.newSession()
+    extra = entry.extra
+    for key, value in extra["settings"].items():
+        if key.startswith("spark.sql.") and session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    use_namespace(session, (extra["namespace"][0], extra["namespace"][1]))
+    columns = ", ".join(quote(column) for column in extra["columns"])
+    session.sql(f"CREATE VIEW {name.sql} ({columns}) AS {entry.text}")
+
+
+def lying_about(spark: SparkSession, warehouse: Path) -> Iterator[CatalogEntry]:
+    """Delta tables in the warehouse folder, whoever made them."""
+    for place in sorted(warehouse.iterdir()) if warehouse.is_dir() else ():
+        if place.name.endswith(SCHEMA_SUFFIX):
+            schema = place.name.removesuffix(SCHEMA_SUFFIX)
+            yield CatalogEntry(kind="schema", name=(schema,), location=place.as_uri())
+            for table in sorted(place.iterdir()):
+                yield from _delta_folder(spark, schema, table)
+        else:
+            yield from _delta_folder(spark, DEFAULT_SCHEMA, place)
+
+
+def _delta_folder(spark: SparkSession, schema: str, place: Path) -> Iterator[CatalogEntry]:
+    """A plain Delta table; the stored tables of dynamic ones have names of their own."""
+    if not (place / "_delta_log").is_dir():
+        return
+    snapshot = jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, place.as_uri()))
+    dynamic = jvm.option(snapshot.metadata().configuration().get("dynamic_tables.id"))
+    if dynamic is None:
+        yield CatalogEntry(kind="table", name=(schema, place.name), location=place.as_uri())

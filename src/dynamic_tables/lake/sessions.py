@@ -1,0 +1,85 @@
+"""Private sessions: what decides a result is carried over, what identifies a write is not.
+
+`newSession()` copies neither runtime settings nor catalogs nor the current schema. A refresh must
+see what the user's session saw at CREATE, and must not leave a trace in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+# Settings that change what a query returns. At CREATE their values are stored with the definition.
+RESULT_SETTINGS = (
+    "spark.sql.ansi.doubleQuotedIdentifiers",
+    "spark.sql.ansi.enabled",
+    "spark.sql.ansi.enforceReservedKeywords",
+    "spark.sql.caseSensitive",
+    "spark.sql.crossJoin.enabled",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.groupByAliases",
+    "spark.sql.groupByOrdinal",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.orderByOrdinal",
+    "spark.sql.session.timeZone",
+    "spark.sql.storeAssignmentPolicy",
+    "spark.sql.timestampType",
+)
+RESULT_PREFIX = "spark.sql.legacy."  # every legacy switch that is set by hand counts too
+
+# Settings that must not follow a session into a private one: they mark one write.
+NEVER_COPIED = (
+    "spark.databricks.delta.write.",
+    "spark.databricks.delta.commitInfo.userMetadata",
+    "spark.databricks.delta.lastCommitVersionInSession",
+)
+
+# Ours on every private session: rows are replaced whole, whatever the user has set.
+PRIVATE_SETTINGS = {
+    "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+}
+
+
+def result_settings(spark: SparkSession) -> dict[str, str]:
+    """The result-relevant settings of a session, defaults included."""
+    found = {}
+    for key in RESULT_SETTINGS:
+        value = spark.conf.get(key, None)
+        if value is not None:
+            found[key] = value
+    legacy = {k: v for k, v in spark.conf.getAll.items() if k.startswith(RESULT_PREFIX)}
+    return {**found, **legacy}
+
+
+def private_session(
+    spark: SparkSession, *, settings: Mapping[str, str], namespace: tuple[str, str]
+) -> SparkSession:
+    """A session of its own over the same catalogs, as the user's session was at CREATE."""
+    session = spark.newSession()
+    wanted = {
+        key: value for key, value in spark.conf.getAll.items() if not key.startswith(NEVER_COPIED)
+    }
+    present = session.conf.getAll
+    for key, value in {**wanted, **settings, **PRIVATE_SETTINGS}.items():
+        if present.get(key) != value and session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    use_namespace(session, namespace)
+    return session
+
+
+def use_namespace(session: SparkSession, namespace: tuple[str, str]) -> None:
+    """Make catalog and schema current; a schema that is gone matters only to queries that need
+    it."""
+    catalog, schema = namespace
+    if session.catalog.currentCatalog() != catalog:
+        session.catalog.setCurrentCatalog(catalog)
+    if session.catalog.currentDatabase() != schema:
+        try:
+            session.catalog.setCurrentDatabase(schema)
+        except AnalysisException as error:
+            if error.getCondition() != "SCHEMA_NOT_FOUND":
+                raise

@@ -1,0 +1,75 @@
+"""The few statements that make and describe a stored table, as SQL text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from dynamic_tables.errors import InvalidInput
+from dynamic_tables.model import Column, Definition
+from dynamic_tables.names import TableName, check_not_reserved, literal, quote
+from dynamic_tables.reasons import Reason
+
+PROPERTY_DEFINITION = "dynamic_tables.definition"
+PROPERTY_ID = "dynamic_tables.id"
+ODD_COLUMN = re.compile(r"[ ,;{}()\n\t=]")  # Delta stores such names under column mapping only
+
+
+def create_table(definition: Definition) -> str:
+    """DDL of the stored table."""
+    options = definition.options
+    columns = ", ".join(f"{quote(column.name)} {column.type}" for column in definition.columns)
+    layout = ""
+    if options.partitioned_by:
+        layout = f" PARTITIONED BY ({', '.join(map(quote, options.partitioned_by))})"
+    elif options.cluster_by:
+        layout = f" CLUSTER BY ({', '.join(map(quote, options.cluster_by))})"
+    comment = f" COMMENT {literal(options.comment)}" if options.comment else ""
+    kept = {
+        "delta.enableChangeDataFeed": "true",
+        "delta.isolationLevel": "Serializable",
+        PROPERTY_ID: definition.table_id,
+        PROPERTY_DEFINITION: json.dumps(definition.as_json()),
+    }
+    if any(ODD_COLUMN.search(column.name) for column in definition.columns):
+        kept["delta.columnMapping.mode"] = "name"
+    return (
+        f"CREATE TABLE delta.{quote(definition.location)} ({columns}) USING delta"
+        f"{layout}{comment} TBLPROPERTIES ({properties(kept)})"
+    )
+
+
+def set_definition(definition: Definition) -> str:
+    kept = {PROPERTY_DEFINITION: json.dumps(definition.as_json())}
+    table = f"delta.{quote(definition.location)}"
+    return f"ALTER TABLE {table} SET TBLPROPERTIES ({properties(kept)})"
+
+
+def properties(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in values.items())
+
+
+def register(name: TableName, location: str) -> str:
+    return f"CREATE TABLE {name.sql} USING delta LOCATION {literal(location)}"
+
+
+def check_columns(columns: tuple[Column, ...]) -> None:
+    seen: set[str] = set()
+    for column in columns:
+        check_not_reserved(column.name, what="column")
+        if column.name.lower() in seen:
+            raise InvalidInput(
+                "two output columns have this name",
+                reason=Reason.BAD_COLUMNS,
+                about=column.name,
+                hint="give each column a name of its own with AS",
+            )
+        if column.type.upper() == "VOID":
+            raise InvalidInput(
+                "the column has no type: it is always NULL",
+                reason=Reason.BAD_COLUMNS,
+                about=column.name,
+                hint=f"write CAST(NULL AS STRING) AS {quote(column.name)}",
+            )
+        seen.add(column.name.lower())

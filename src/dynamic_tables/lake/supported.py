@@ -1,0 +1,45 @@
+"""Which sessions we work on: classic ones, with a tested pair of Spark and Delta."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from dynamic_tables.errors import SetupError
+from dynamic_tables.lake import jvm
+from dynamic_tables.reasons import Reason
+
+
+def tested_session(spark: SparkSession, tested: Mapping[str, str]) -> None:
+    """Refuse a user's session of another kind or version, and one without Delta."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise SetupError(
+            "Spark Connect sessions are not supported yet",
+            reason=Reason.CONNECT_UNSUPPORTED,
+            about=type(spark).__name__,
+            hint="use a classic session: SparkSession.builder.master(…).getOrCreate()",
+        )
+    hint = "tested together: " + ", ".join(f"{name} {number}" for name, number in tested.items())
+    if spark.version != tested["pyspark"]:
+        raise SetupError(
+            f"Spark {spark.version} is not tested",
+            reason=Reason.VERSION_UNTESTED,
+            about="Spark",
+            hint=hint,
+        )
+    try:
+        found = jvm.delta_version(spark)
+    except (TypeError, Py4JJavaError) as error:  # a package that is not there is not callable
+        raise SetupError(
+            "the session has no Delta Lake",
+            reason=Reason.DELTA_MISSING,
+            about="spark",
+            hint="build it with delta.configure_spark_with_delta_pip(builder)",
+        ) from error
+    if found != tested["delta-spark"]:
+        raise SetupError(
+            f"Delta {found} is not tested", reason=Reason.VERSION_UNTESTED, about="Delta", hint=hint
+        )
+    jvm.check_internals(spark)

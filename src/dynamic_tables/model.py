@@ -1,0 +1,356 @@
+"""The words of the product as frozen values: definitions, cuts, records.
+
+Nothing here knows Spark, SQL or a database. Everything that is kept in the store or in the lake has
+`as_json` and `from_json`, which are each other's inverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from dynamic_tables.names import TableName
+from dynamic_tables.options import Options
+from dynamic_tables.reasons import Reason
+
+
+class Action(StrEnum):
+    """What a refresh did to a table."""
+
+    INITIALIZE = "initialize"  # first load
+    REFRESH = "refresh"  # brought to a new cut
+    SKIP = "skip"  # not refreshed; the reason says why
+    REINITIALIZE = "reinitialize"  # built anew because its definition or a source's schema changed
+
+
+class Strategy(StrEnum):
+    """How the rows were brought up to date."""
+
+    NO_DATA = "no_data"
+    APPEND = "append"
+    FOLD = "fold"
+    MERGE = "merge"
+    KEYS = "keys"
+    ROWS = "rows"
+    FULL = "full"
+
+
+class Status(StrEnum):
+    """Whether a table is refreshed."""
+
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+
+
+class Outcome(StrEnum):
+    """How the refresh of one table ended."""
+
+    DONE = "done"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One output column, or one column of a source as it was at CREATE."""
+
+    name: str
+    type: str  # Spark's DDL spelling, e.g. decimal(10,2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A Delta table that a query reads: a base table or another dynamic table."""
+
+    name: TableName  # for delta.`path` relations: catalog "", schema "delta", name = the path
+    columns: tuple[Column, ...]  # frozen at CREATE: `SELECT *` means these for ever
+    dynamic_id: str | None = None  # our table id if the source is a dynamic table
+
+    @property
+    def is_path(self) -> bool:
+        return not self.name.catalog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewUse:
+    """A view that a query reads, as it was at CREATE."""
+
+    name: TableName
+    text: str  # a different text later means VIEW_CHANGED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """Everything that a user declared about a dynamic table, and what CREATE found out about it."""
+
+    table_id: str  # ours; also Delta's txnAppId
+    name: TableName
+    query: str  # the user's text, untouched
+    namespace: tuple[str, str]  # catalog and schema in force at CREATE
+    settings: Mapping[str, str]  # result-relevant settings of the session at CREATE
+    columns: tuple[Column, ...]
+    sources: tuple[Source, ...]
+    views: tuple[ViewUse, ...]
+    options: Options
+    location: str  # where the stored table lies
+    fingerprint: str  # of the normalised query, its settings and output columns
+    reads_clock: bool = False  # current_date, now() … occur: never NOT_MOVED
+    deterministic: bool = True
+    approximate: tuple[str, ...] = ()  # columns of floating aggregates, compared within 1e-9
+    revision: int = 1  # grows with every ALTER; the newest one stands, in the lake or in the store
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """Table ids of the dynamic tables it reads."""
+        return tuple(source.dynamic_id for source in self.sources if source.dynamic_id)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "table_id": self.table_id,
+            "name": list(self.name.parts),
+            "query": self.query,
+            "namespace": list(self.namespace),
+            "settings": dict(self.settings),
+            "columns": _columns_json(self.columns),
+            "sources": [
+                {
+                    "name": list(source.name.parts),
+                    "columns": _columns_json(source.columns),
+                    "dynamic_id": source.dynamic_id,
+                }
+                for source in self.sources
+            ],
+            "views": [{"name": list(view.name.parts), "text": view.text} for view in self.views],
+            "options": self.options.as_json(),
+            "location": self.location,
+            "fingerprint": self.fingerprint,
+            "reads_clock": self.reads_clock,
+            "deterministic": self.deterministic,
+            "approximate": list(self.approximate),
+            "revision": self.revision,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Definition:
+        catalog, schema = data["namespace"]
+        return cls(
+            table_id=data["table_id"],
+            name=TableName(*data["name"]),
+            query=data["query"],
+            namespace=(catalog, schema),
+            settings=dict(data["settings"]),
+            columns=_columns(data["columns"]),
+            sources=tuple(
+                Source(
+                    name=TableName(*source["name"]),
+                    columns=_columns(source["columns"]),
+                    dynamic_id=source["dynamic_id"],
+                )
+                for source in data["sources"]
+            ),
+            views=tuple(
+                ViewUse(name=TableName(*view["name"]), text=view["text"]) for view in data["views"]
+            ),
+            options=Options.from_json(data["options"]),
+            location=data["location"],
+            fingerprint=data["fingerprint"],
+            reads_clock=data["reads_clock"],
+            deterministic=data["deterministic"],
+            approximate=tuple(data["approximate"]),
+            revision=data["revision"],
+        )
+
+
+def _columns_json(columns: tuple[Column, ...]) -> list[list[str]]:
+    return [[column.name, column.type] for column in columns]
+
+
+def _columns(data: list[list[str]]) -> tuple[Column, ...]:
+    return tuple(Column(name=name, type=type_) for name, type_ in data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """One version for every base table below a table, and one instant, pinned together.
+
+    The keys are Delta's table ids, not names: a table is what it is, whatever it is called.
+    """
+
+    versions: Mapping[str, int]
+    instant: datetime
+
+    def agrees_with(self, other: Cut) -> bool:
+        """Whether both read every shared base table at the same version."""
+        shared = self.versions.keys() & other.versions.keys()
+        return all(self.versions[key] == other.versions[key] for key in shared)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"versions": dict(self.versions), "instant": self.instant.isoformat()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cut:
+        return cls(versions=dict(data["versions"]), instant=datetime.fromisoformat(data["instant"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One source of a table, read at one version."""
+
+    name: TableName
+    source_id: str  # Delta's table id
+    version: int
+    latest: int  # the newest version that existed when the cut was pinned
+    dynamic_id: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": list(self.name.parts),
+            "source_id": self.source_id,
+            "version": self.version,
+            "latest": self.latest,
+            "dynamic_id": self.dynamic_id,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Pin:
+        return cls(
+            name=TableName(*data["name"]),
+            source_id=data["source_id"],
+            version=data["version"],
+            latest=data["latest"],
+            dynamic_id=data["dynamic_id"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A state of a dynamic table: the Delta version that equals the query at a cut."""
+
+    table_id: str
+    sequence: int  # n, the number in Delta's transaction identifier
+    version: int  # the Delta version that holds the rows
+    cut: Cut
+    pins: tuple[Pin, ...]  # what the query read directly
+    fingerprint: str  # of the query that built it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """The decision to bring a table to a cut, written before anything else happens.
+
+    Whoever finds it open completes *this* cut under *this* number.
+    """
+
+    table_id: str
+    sequence: int
+    refresh_id: str
+    cut: Cut
+    pins: tuple[Pin, ...]
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a refresh cost, as far as Spark and Delta tell."""
+
+    rows_inserted: int | None = None
+    rows_updated: int | None = None
+    rows_deleted: int | None = None
+    bytes_read: int | None = None
+    files_read: int | None = None
+    bytes_written: int | None = None
+    files_written: int | None = None
+    spark_jobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshRecord:
+    """One row of `refresh_history`."""
+
+    refresh_id: str
+    table: TableName
+    table_id: str
+    action: Action
+    outcome: Outcome
+    reason: Reason
+    strategy: Strategy | None = None
+    sequence: int | None = None
+    version: int | None = None  # the Delta version that now holds the rows
+    cut_from: Cut | None = None
+    cut: Cut | None = None
+    pins: tuple[Pin, ...] = ()
+    work: Work = field(default_factory=Work)
+    started_at: datetime
+    duration_ms: int
+    steps_ms: Mapping[str, int] = field(default_factory=dict)  # duration split by step
+    trigger: str = "manual"
+    error: str | None = None
+    note: str | None = None  # e.g. which source has newer versions than the cut
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`: flat names, plain values."""
+        work = {item.name: getattr(self.work, item.name) for item in fields(self.work)}
+        return {
+            "refresh_id": self.refresh_id,
+            "table": str(self.table),
+            "action": self.action.value,
+            "outcome": self.outcome.value,
+            "strategy": self.strategy.value if self.strategy else None,
+            "reason": self.reason.value,
+            "sequence": self.sequence,
+            "version": self.version,
+            "cut_from": self.cut_from.as_json() if self.cut_from else None,
+            "cut": self.cut.as_json() if self.cut else None,
+            "sources": {str(pin.name): pin.version for pin in self.pins},
+            **work,
+            "started_at": self.started_at.isoformat(),
+            "duration_ms": self.duration_ms,
+            "steps_ms": dict(self.steps_ms),
+            "trigger": self.trigger,
+            "error": self.error,
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshReport:
+    """The outcome of one `refresh` call, one record a table, parents before children."""
+
+    refresh_id: str
+    records: tuple[RefreshRecord, ...]
+
+    @property
+    def failed(self) -> tuple[RefreshRecord, ...]:
+        return tuple(record for record in self.records if record.outcome is Outcome.FAILED)
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+    def __getitem__(self, table: str) -> RefreshRecord:
+        """The record of one table, by the name as it is printed or by its last part."""
+        wanted = table.lower()
+        for record in self.records:
+            if wanted in (str(record.table).lower(), record.table.name.lower()):
+                return record
+        raise KeyError(table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A dynamic table as the store knows it."""
+
+    definition: Definition
+    status: Status
+    failures: int  # in a row
+    build: Build | None  # None: not loaded yet
+    created_at: datetime
+    suspended_because: str | None = None
+
+
+def utc_now() -> datetime:
+    """The present instant; the only clock that is not a parameter."""
+    return datetime.now(UTC)

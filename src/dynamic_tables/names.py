@@ -1,0 +1,150 @@
+"""Identifiers and literals: the one place where they become SQL text.
+
+Names of tables compare as Spark's do, without case; they print as the user wrote them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dynamic_tables.errors import InvalidInput
+from dynamic_tables.reasons import Reason
+
+RESERVED_PREFIX = "_ivm_"  # our own columns and tables; users may not use it
+RESERVED_SUFFIX = "__ivm"
+MAX_PARTS = 3  # catalog.schema.table
+
+
+def quote(part: str) -> str:
+    """One identifier as Spark SQL.
+
+    >>> quote("my `odd` name")
+    '`my ``odd`` name`'
+    """
+    return "`" + part.replace("`", "``") + "`"
+
+
+def literal(value: str) -> str:
+    r"""One string as a Spark SQL literal.
+
+    >>> literal("it's a \\")
+    "'it\\'s a \\\\'"
+    """
+    escaped = (
+        value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+    )
+    return f"'{escaped}'"
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A fully qualified name: catalog, schema, table."""
+
+    catalog: str
+    schema: str
+    name: str
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        return (self.catalog, self.schema, self.name)
+
+    @property
+    def key(self) -> str:
+        """What two spellings of one name have in common; unambiguous even with dots in the
+        parts."""
+        return ".".join(quote(part.lower()) for part in self.parts)
+
+    @property
+    def sql(self) -> str:
+        """The name as Spark SQL reads it."""
+        return ".".join(quote(part) for part in self.parts)
+
+    def __str__(self) -> str:
+        """For people: no catalog if it is Spark's own, quotes only where needed.
+
+        >>> str(TableName("spark_catalog", "sales", "by_customer"))
+        'sales.by_customer'
+        """
+        parts = self.parts[1:] if self.catalog.lower() == "spark_catalog" else self.parts
+        return ".".join(
+            part if part.isidentifier() and part.isascii() else quote(part) for part in parts
+        )
+
+
+def split_name(text: str) -> tuple[str, ...]:
+    """The parts of a dotted, possibly back-ticked name.
+
+    >>> split_name("sales.`by.customer`")
+    ('sales', 'by.customer')
+    """
+    parts: list[str] = []
+    position, length = 0, len(text)
+    while True:
+        part, position = _read_part(text, position)
+        parts.append(part)
+        if position == length:
+            break
+        if text[position] != ".":
+            raise _bad_name(text)
+        position += 1
+    if len(parts) > MAX_PARTS:
+        raise _bad_name(text)
+    return tuple(parts)
+
+
+def _read_part(text: str, start: int) -> tuple[str, int]:
+    """Read one identifier at `start`; the position after it comes back with it."""
+    if start < len(text) and text[start] == "`":
+        position, letters = start + 1, []
+        while True:
+            end = text.find("`", position)
+            if end < 0:
+                raise _bad_name(text)
+            letters.append(text[position:end])
+            if text[end : end + 2] != "``":
+                part, position = "".join(letters), end + 1
+                break
+            letters.append("`")
+            position = end + 2
+    else:
+        position = start
+        while position < len(text) and (text[position].isalnum() or text[position] in "_$"):
+            position += 1
+        part = text[start:position]
+    if not part:
+        raise _bad_name(text)
+    return part, position
+
+
+def _bad_name(text: str) -> InvalidInput:
+    return InvalidInput(
+        "not a table name",
+        reason=Reason.BAD_NAME,
+        about=repr(text),
+        hint="write catalog.schema.table, with back-ticks around parts that are not plain words",
+    )
+
+
+def qualify(parts: tuple[str, ...], namespace: tuple[str, str]) -> TableName:
+    """Complete one to three parts with the current catalog and schema."""
+    catalog, schema = namespace
+    match parts:
+        case (name,):
+            return TableName(catalog, schema, name)
+        case (schema_, name):
+            return TableName(catalog, schema_, name)
+        case (catalog_, schema_, name):
+            return TableName(catalog_, schema_, name)
+    raise _bad_name(".".join(parts))
+
+
+def check_not_reserved(name: str, *, what: str) -> None:
+    """Refuse names that belong to the product."""
+    lowered = name.lower()
+    if lowered.startswith(RESERVED_PREFIX) or lowered.endswith(RESERVED_SUFFIX):
+        raise InvalidInput(
+            f"{what} names with {RESERVED_PREFIX}… or …{RESERVED_SUFFIX} are reserved",
+            reason=Reason.RESERVED_NAME,
+            about=name,
+            hint=f"choose another {what} name",
+        )

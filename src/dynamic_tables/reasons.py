@@ -1,0 +1,80 @@
+"""Every reason code the product can give, with the sentence that explains it.
+
+A code is stable: scripts, alerts and the documentation refer to it. `docs/reasons.md` has a
+paragraph for each one, and a test fails when a code is missing there.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why something happened (a strategy was chosen) or could not happen (an error)."""
+
+    # Why a refresh did what it did.
+    FIRST_LOAD = "FIRST_LOAD"  # the table had never been loaded
+    NOT_MOVED = "NOT_MOVED"  # no source changed since the last refresh
+    NET_EMPTY = "NET_EMPTY"  # sources changed, the result did not
+    NOT_INCREMENTAL = "NOT_INCREMENTAL"  # no incremental strategy exists for this query
+    FORCED = "FORCED"  # the user asked for this strategy
+    DEFINITION_CHANGED = "DEFINITION_CHANGED"  # the query is not the one the rows were built from
+    FOREIGN_CHANGE = "FOREIGN_CHANGE"  # somebody else wrote to the stored table
+    VIEW_CHANGED = "VIEW_CHANGED"  # a view the query reads has a new text
+    SOURCE_REPLACED = "SOURCE_REPLACED"  # a source was dropped and made again, or replaced
+    SOURCE_SCHEMA_CHANGED = "SOURCE_SCHEMA_CHANGED"  # a used column was renamed, dropped or retyped
+    TIME_PASSED = "TIME_PASSED"  # the query reads the clock, and the clock has moved
+    RECOVERED = "RECOVERED"  # an interrupted refresh was completed first
+
+    # Why a refresh of a table did not take place.
+    UPSTREAM_FAILED = "UPSTREAM_FAILED"  # a table it reads failed in the same refresh
+    SUSPENDED = "SUSPENDED"  # suspended by hand or after failures in a row
+    HELD = "HELD"  # another live process refreshes this table
+    TAKEN_OVER = "TAKEN_OVER"  # another process completed this refresh meanwhile
+    QUERY_FAILED = "QUERY_FAILED"  # Spark could not run the query
+    COMMIT_FAILED = "COMMIT_FAILED"  # the rows were computed but could not be committed
+    INTERRUPTED = "INTERRUPTED"  # stopped by the user
+    NOT_INITIALIZED = "NOT_INITIALIZED"  # declared, but not loaded yet
+    INCOMPATIBLE_CUTS = "INCOMPATIBLE_CUTS"  # its sources stand at cuts that do not fit together
+    HISTORY_GONE = "HISTORY_GONE"  # a pinned version can no longer be read
+    MODE_REFUSES_FULL = (
+        "MODE_REFUSES_FULL"  # REFRESH_MODE = INCREMENTAL, and only `full` is possible
+    )
+    INTERNAL = "INTERNAL"  # an invariant does not hold: a defect of ours
+
+    # Why a statement was refused.
+    SYNTAX = "SYNTAX"  # the statement cannot be parsed
+    UNKNOWN_OPTION = "UNKNOWN_OPTION"  # no such option
+    BAD_VALUE = "BAD_VALUE"  # the value does not fit the option
+    CONTRADICTION = "CONTRADICTION"  # two options exclude each other
+    NO_QUERY = "NO_QUERY"  # there is no SELECT
+    NOT_A_QUERY = "NOT_A_QUERY"  # the statement is not a query (DDL, DML, a command)
+    SEVERAL_STATEMENTS = "SEVERAL_STATEMENTS"  # more than one statement
+    UNKNOWN_SOURCE = "UNKNOWN_SOURCE"  # a table of the query does not exist
+    SOURCE_NOT_DELTA = "SOURCE_NOT_DELTA"  # a source cannot be pinned to a version
+    TEMPORARY_OBJECT = "TEMPORARY_OBJECT"  # temporary views and functions end with the session
+    TIME_TRAVEL = "TIME_TRAVEL"  # the query pins a version itself
+    PATH_NOT_ALLOWED = "PATH_NOT_ALLOWED"  # a path relation outside the allowed roots
+    RUNS_PROGRAMS = "RUNS_PROGRAMS"  # the query would run programs
+    BAD_COLUMNS = "BAD_COLUMNS"  # output columns are unnamed or named twice
+    BAD_NAME = "BAD_NAME"  # the catalog cannot hold this name
+    RESERVED_NAME = "RESERVED_NAME"  # the name belongs to the product
+    CYCLE = "CYCLE"  # the table would read itself
+    ANALYSIS_FAILED = "ANALYSIS_FAILED"  # Spark does not accept the query
+    ALREADY_EXISTS = "ALREADY_EXISTS"  # the name is taken
+    UNKNOWN_TABLE = "UNKNOWN_TABLE"  # no dynamic table of this name
+    HAS_CHILDREN = "HAS_CHILDREN"  # other dynamic tables read this one
+
+    # What is wrong with the surroundings.
+    JAVA_MISSING = "JAVA_MISSING"  # no Java, or one that is too old
+    SPARK_MISSING = "SPARK_MISSING"  # pyspark or delta-spark is not installed
+    DELTA_MISSING = "DELTA_MISSING"  # Delta's jar is not on the session's class path
+    VERSION_UNTESTED = "VERSION_UNTESTED"  # this pair of Spark and Delta versions is not supported
+    CONNECT_UNSUPPORTED = "CONNECT_UNSUPPORTED"  # a Spark Connect session
+    SESSION_RUNNING = "SESSION_RUNNING"  # another Spark session already runs in this process
+    STORE_MISSING = "STORE_MISSING"  # no store was named
+    STORE_BROKEN = "STORE_BROKEN"  # the store cannot be opened, or is of a newer version
+    NO_PERMISSION = "NO_PERMISSION"  # the folder cannot be read or written
+    DISK_FULL = "DISK_FULL"  # no space is left
+    LAKE_CHANGED = "LAKE_CHANGED"  # the lake does not hold what the store says
+    BAD_SETTING = "BAD_SETTING"  # a setting is unknown or has a bad value

@@ -1,0 +1,80 @@
+"""What every part of a refresh has at hand."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from dynamic_tables.lake.base import Lake
+from dynamic_tables.model import utc_now
+from dynamic_tables.settings import Settings
+from dynamic_tables.store import Store
+
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who refreshes: enough to tell whether the process is still alive."""
+
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    nonce: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}:{self.nonce}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The parts that a refresh is made of."""
+
+    lake: Lake
+    store: Store
+    settings: Settings
+    clock: Clock = utc_now
+    owner: Owner = field(default_factory=Owner)
+
+
+def is_dead(host: str, pid: int) -> bool:
+    """Whether a process of this host is gone, so that its claim need not expire first."""
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False  # it lives, under another user
+    return _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """A killed process whose parent has not asked for its exit code does nothing any more."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False  # no /proc here: rely on the signal alone
+
+
+class Stopwatch:
+    """Milliseconds since the start, split by step."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.monotonic()
+        self.laps: dict[str, int] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name] = self.laps.get(name, 0) + round((now - self._last) * 1000)
+        self._last = now
+
+    @property
+    def total_ms(self) -> int:
+        return round((time.monotonic() - self._start) * 1000)

@@ -1,0 +1,109 @@
+"""What the next refresh would do to each table, and why; nothing is changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.model import Action, Strategy, TableState
+from dynamic_tables.names import TableName
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.decide import Decision, decide
+from dynamic_tables.refresh.facts import gather
+from dynamic_tables.refresh.run import GraphRefresh, Plan, Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One row of `plan`."""
+
+    table: TableName
+    action: Action
+    strategy: Strategy | None
+    reason: Reason
+    detail: str  # which sources moved, or why the table is skipped
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "table": str(self.table),
+            "action": self.action.value,
+            "strategy": self.strategy.value if self.strategy else None,
+            "reason": self.reason.value,
+            "detail": self.detail,
+        }
+
+
+def preview(context: Context, request: Request) -> list[Planned]:
+    """One row a table, parents before children."""
+    refresh = GraphRefresh(context, request)
+    plan = refresh.plan()
+    changing: dict[str, Decision] = {}
+    return [
+        _planned(context, refresh, plan, table_id, changing)
+        for table_id in plan.graph.order(plan.cut.members)
+    ]
+
+
+def _planned(
+    context: Context,
+    refresh: GraphRefresh,
+    plan: Plan,
+    table_id: str,
+    changing: dict[str, Decision],
+) -> Planned:
+    state = plan.states[table_id]
+    name = state.definition.name
+    barred = plan.barred.get(table_id)
+    if barred is not None:
+        return Planned(
+            table=name,
+            action=Action.SKIP,
+            strategy=None,
+            reason=barred.reason,
+            detail=str(barred.message),
+        )
+    try:
+        decision, moved = _decide(context, refresh, plan, state, changing)
+    except DynamicTablesError as error:
+        return Planned(
+            table=name, action=Action.SKIP, strategy=None, reason=error.reason, detail=error.message
+        )
+    if decision.strategy is not Strategy.NO_DATA:
+        changing[table_id] = decision
+    return Planned(
+        table=name,
+        action=decision.action,
+        strategy=decision.strategy,
+        reason=decision.reason,
+        detail="changed: " + ", ".join(moved) if moved else "",
+    )
+
+
+def _decide(
+    context: Context,
+    refresh: GraphRefresh,
+    plan: Plan,
+    state: TableState,
+    changing: dict[str, Decision],
+) -> tuple[Decision, list[str]]:
+    """A parent that is going to change counts as moved, though its version is not known yet."""
+    definition = state.definition
+    pending = {source.name.key for source in definition.sources if source.dynamic_id in changing}
+    pins = tuple(
+        refresh.pin(plan, source) for source in definition.sources if source.name.key not in pending
+    )
+    cut = plan.cut.cut_of(plan.graph, plan.present, definition.table_id)
+    facts = gather(
+        context.lake,
+        definition,
+        build=state.build,
+        standing=context.lake.standing(definition),
+        cut=cut,
+        pins=pins,
+        forced=False,
+    )
+    facts = replace(facts, moved=facts.moved | pending)
+    names = {source.name.key: str(source.name) for source in definition.sources}
+    return decide(facts), sorted(names[key] for key in facts.moved)

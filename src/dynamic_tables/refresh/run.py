@@ -1,0 +1,364 @@
+"""The refresh of a set of tables at one cut: order, concurrency, failures.
+
+Independent branches run at once; a child waits for its parents. A failing table takes its
+descendants with it (UPSTREAM_FAILED) and nobody else.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Generator, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from dynamic_tables.errors import DynamicTablesError, Held, Refused
+from dynamic_tables.graph import Graph
+from dynamic_tables.lake.base import SourceState
+from dynamic_tables.model import (
+    Action,
+    Build,
+    Definition,
+    Outcome,
+    Pin,
+    RefreshRecord,
+    RefreshReport,
+    Source,
+    Status,
+    TableState,
+)
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.cut import CutPlan, Present, plan_cut
+from dynamic_tables.refresh.table import Order, TableRefresh, claimed
+from dynamic_tables.store import Claim
+
+BEATS_PER_EXPIRY = 6  # a claim expires after six missed beats
+NOT_COUNTED = frozenset(
+    {
+        Reason.HELD,
+        Reason.TAKEN_OVER,
+        Reason.INTERRUPTED,
+        Reason.UPSTREAM_FAILED,
+        Reason.SUSPENDED,
+    }
+)  # fmt: skip  not the table's fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Which tables to refresh, and how."""
+
+    table_ids: frozenset[str] | None = None  # None: all
+    upstream: bool = False
+    forced: bool = False
+    trigger: str = "manual"
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything that is known before the first table is touched."""
+
+    refresh_id: str
+    graph: Graph
+    states: Mapping[str, TableState]
+    present: Present
+    cut: CutPlan
+    barred: dict[str, DynamicTablesError]  # tables that cannot begin, and why
+    named: frozenset[str]  # tables that the user asked for
+
+
+class GraphRefresh:
+    """One `refresh` call."""
+
+    def __init__(self, context: Context, request: Request) -> None:
+        self._context = context
+        self._request = request
+        self._records: dict[str, RefreshRecord] = {}
+        self._builds: dict[str, Build] = {}  # of tables refreshed in this call
+        self._claims = _Heartbeats(context)
+
+    def run(self) -> RefreshReport:
+        plan = self.plan()
+        order = plan.graph.order(plan.cut.members)
+        try:
+            with self._claims.beating():
+                self._run_all(plan, order)
+        except KeyboardInterrupt:
+            self._context.lake.cancel()
+            raise
+        records = tuple(self._records[key] for key in order if key in self._records)
+        return RefreshReport(refresh_id=plan.refresh_id, records=records)
+
+    # Planning
+
+    def plan(self) -> Plan:
+        states = {state.definition.table_id: state for state in self._context.store.tables()}
+        graph = Graph(state.definition for state in states.values())
+        wanted, barred = self._wanted(graph, states)
+        present, missing = self._capture(graph, wanted)
+        for table_id in wanted:
+            for key in missing.keys() & graph.bases(table_id).keys():
+                barred.setdefault(table_id, missing[key])
+        free = [key for key in wanted if key not in barred]
+        cut = plan_cut(graph, states, free, present, self._context.store.builds)
+        cut = replace(cut, members=cut.members | set(wanted))
+        return Plan(
+            refresh_id=uuid.uuid4().hex[:12],
+            graph=graph,
+            states=states,
+            present=present,
+            cut=cut,
+            barred=barred,
+            named=self._request.table_ids or frozenset(),
+        )
+
+    def _wanted(
+        self, graph: Graph, states: Mapping[str, TableState]
+    ) -> tuple[set[str], dict[str, DynamicTablesError]]:
+        """The tables of the request; suspended ones and what reads them are barred."""
+        named = self._request.table_ids
+        wanted = set(graph) if named is None else set(named)
+        if self._request.upstream:
+            wanted |= graph.ancestors(wanted)
+        barred: dict[str, DynamicTablesError] = {}
+        for table_id in wanted:
+            if states[table_id].status is Status.SUSPENDED:
+                error = _suspended(states[table_id])
+                if named is not None and table_id in named:
+                    raise error
+                barred[table_id] = error
+        for table_id in list(barred):
+            for below in graph.descendants([table_id]) & wanted:
+                barred.setdefault(below, barred[table_id])
+        return wanted, barred
+
+    def _capture(
+        self, graph: Graph, wanted: Iterable[str]
+    ) -> tuple[Present, dict[str, DynamicTablesError]]:
+        """Every base table's newest version, each looked at once; those that cannot be read."""
+        instant = self._context.clock()
+        bases: dict[str, SourceState] = {}
+        missing: dict[str, DynamicTablesError] = {}
+        sources: dict[str, Source] = {}
+        for table_id in {*wanted, *graph.ancestors(wanted)}:
+            sources.update(graph.bases(table_id))
+        for key, source in sorted(sources.items()):
+            try:
+                bases[key] = self._context.lake.source_state(source)
+            except DynamicTablesError as error:
+                missing[key] = error
+                bases[key] = SourceState(
+                    source_id=f"gone:{key}", version=0, columns=(), location=""
+                )
+        return Present(bases=bases, instant=instant), missing
+
+    # Running
+
+    def _run_all(self, plan: Plan, order: list[str]) -> None:
+        """Start every table as soon as its parents are through."""
+        waiting = dict.fromkeys(order)
+        running: dict[Future[RefreshRecord], str] = {}
+        threads = self._context.settings["threads"]
+        with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="refresh") as pool:
+            try:
+                while waiting or running:
+                    for table_id in [key for key in waiting if self._ready(plan, key)]:
+                        del waiting[table_id]
+                        running[pool.submit(self._one, plan, table_id)] = table_id
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        self._records[running.pop(future)] = future.result()
+            except BaseException:
+                self._context.lake.cancel()
+                raise
+
+    def _ready(self, plan: Plan, table_id: str) -> bool:
+        parents = set(plan.graph.parents(table_id)) & plan.cut.members
+        return parents <= self._records.keys()
+
+    def _one(self, plan: Plan, table_id: str) -> RefreshRecord:
+        """One table, start to end; errors become a record."""
+        definition = plan.graph[table_id]
+        started = self._context.clock()
+        claim: Claim | None = None
+        try:
+            self._check_may_begin(plan, table_id)
+            with (
+                claimed(self._context, definition, plan.refresh_id) as claim,
+                self._claims.kept(claim),
+            ):
+                record = TableRefresh(self._context, self._order(plan, definition), claim).run()
+        except DynamicTablesError as error:
+            return self._failed(plan, definition, error, started)
+        except self._context.lake.faults as error:
+            told = self._context.lake.told(error, about=str(definition.name))
+            return self._failed(plan, definition, told, started)
+        build = self._context.store.table_by_id(table_id)
+        assert build is not None
+        assert build.build is not None
+        self._builds[table_id] = build.build
+        return record
+
+    def _check_may_begin(self, plan: Plan, table_id: str) -> None:
+        if table_id in plan.barred:
+            raise plan.barred[table_id]
+        for parent in plan.graph.parents(table_id):
+            record = self._records.get(parent)
+            if record is not None and record.outcome is not Outcome.DONE:
+                raise _upstream_failed(plan.graph[table_id], record)
+
+    def _order(self, plan: Plan, definition: Definition) -> Order:
+        cut = plan.cut.cut_of(plan.graph, plan.present, definition.table_id)
+        return Order(
+            refresh_id=plan.refresh_id,
+            definition=definition,
+            cut=cut,
+            pins=tuple(self.pin(plan, source) for source in definition.sources),
+            has_children=bool(plan.graph.children(definition.table_id)),
+            forced=self._request.forced and self._is_named(plan, definition.table_id),
+            trigger=self._request.trigger,
+        )
+
+    def _is_named(self, plan: Plan, table_id: str) -> bool:
+        """Ancestors taken along are refreshed as they need; only named tables are forced."""
+        return not plan.named or table_id in plan.named
+
+    def pin(self, plan: Plan, source: Source) -> Pin:
+        parent = source.dynamic_id
+        if parent is None:
+            state = plan.present.bases[source.name.key]
+            return Pin(
+                name=source.name,
+                source_id=state.source_id,
+                version=plan.cut.versions[state.source_id],
+                latest=state.version,
+            )
+        build = (
+            self._builds.get(parent) or plan.cut.outside.get(parent) or plan.states[parent].build
+        )
+        assert build is not None, "a parent is loaded before its child is pinned"
+        state = self._context.lake.source_state(source)
+        return Pin(
+            name=source.name,
+            source_id=state.source_id,
+            version=build.version,
+            latest=max(build.version, _newest(plan, parent, build)),
+            dynamic_id=parent,
+        )
+
+    # Failing
+
+    def _failed(
+        self, plan: Plan, definition: Definition, error: DynamicTablesError, started: datetime
+    ) -> RefreshRecord:
+        """Record what went wrong; too many failures in a row suspend the table."""
+        skipped = error.reason is Reason.SUSPENDED
+        build = plan.states[definition.table_id].build
+        record = RefreshRecord(
+            refresh_id=plan.refresh_id,
+            table=definition.name,
+            table_id=definition.table_id,
+            action=Action.SKIP,
+            outcome=Outcome.SKIPPED if skipped else Outcome.FAILED,
+            reason=error.reason,
+            cut_from=build.cut if build else None,
+            started_at=started,
+            duration_ms=round((self._context.clock() - started).total_seconds() * 1000),
+            trigger=self._request.trigger,
+            error=_sentence(error),
+        )
+        counted = error.reason not in NOT_COUNTED
+        store = self._context.store
+        if store.table_by_id(definition.table_id) is None:
+            return record  # dropped meanwhile: nothing to record
+        failures = store.record(
+            None, record, None, close_intent=None, failures="count" if counted else "keep"
+        )
+        limit = self._context.settings["failures_until_suspended"]
+        if counted and failures >= limit:
+            because = f"{failures} failures in a row, the last: {error.message}"
+            store.set_status(definition.table_id, Status.SUSPENDED, because)
+            record = replace(record, note=f"suspended after {failures} failures in a row")
+        return record
+
+
+class _Heartbeats:
+    """Keeps the claims of one refresh alive from a thread of its own."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._claims: dict[int, Claim] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    @contextmanager
+    def beating(self) -> Generator[None]:
+        thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    @contextmanager
+    def kept(self, claim: Claim) -> Generator[None]:
+        with self._lock:
+            self._claims[claim.token] = claim
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._claims[claim.token]
+
+    def _beat(self) -> None:
+        """A lost claim is no matter here: the store refuses what its owner writes."""
+        interval = self._context.settings["claim_expires_s"] / BEATS_PER_EXPIRY
+        while not self._stop.wait(interval):
+            with self._lock:
+                claims = list(self._claims.values())
+            for claim in claims:
+                self._context.store.heartbeat(claim)
+
+
+def _newest(plan: Plan, parent: str, build: Build) -> int:
+    standing = plan.states[parent].build
+    return standing.version if standing else build.version
+
+
+def _suspended(state: TableState) -> Refused:
+    name = state.definition.name
+    because = f" ({state.suspended_because})" if state.suspended_because else ""
+    return Refused(
+        f"the table is suspended{because}",
+        reason=Reason.SUSPENDED,
+        about=str(name),
+        hint=f"ALTER DYNAMIC TABLE {name} RESUME",
+    )
+
+
+def _upstream_failed(definition: Definition, record: RefreshRecord) -> DynamicTablesError:
+    if record.reason is Reason.SUSPENDED:
+        return Refused(
+            f"it reads {record.table}, which is suspended",
+            reason=Reason.SUSPENDED,
+            about=str(definition.name),
+            hint=f"ALTER DYNAMIC TABLE {record.table} RESUME",
+        )
+    reason = Reason.HELD if record.reason is Reason.HELD else Reason.UPSTREAM_FAILED
+    return Held(
+        f"it reads {record.table}, which was not refreshed",
+        reason=reason,
+        about=str(definition.name),
+        hint=f"see the error of {record.table}",
+    )
+
+
+def _sentence(error: DynamicTablesError) -> str:
+    """For history: what, and about which object if it is another one."""
+    about = f"{error.about}: " if error.about else ""
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"{about}{error.message}{notes}"

@@ -1,0 +1,472 @@
+"""The refresh of one table: claim, recover, decide, commit exactly once, record.
+
+The commit protocol, in the order of the code below:
+
+1. The claim keeps other live processes away. It is not what makes a commit unique; the number n is.
+2. Whatever an earlier refresh left open is finished first: the table itself says whether n stands.
+3. The intent (n, cut) is written to the store. From here on n means this cut, whoever completes it.
+4. One Delta commit carries (table id, n). A second one with the same n is skipped or rejected by
+   Delta, so the table is asked afterwards which commit stands.
+5. The store records it and closes the intent.
+
+To give up an open intent, an empty commit takes its number first (the fence); a late writer of n is
+then skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dynamic_tables.errors import DynamicTablesError, Held, RefreshError
+from dynamic_tables.lake.base import Commit, Lake, Rows, Stamp, Standing, WorkArea
+from dynamic_tables.model import (
+    Action,
+    Build,
+    Cut,
+    Definition,
+    Intent,
+    Outcome,
+    Pin,
+    RefreshRecord,
+    Strategy,
+    TableState,
+    Work,
+)
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import Context, Stopwatch, is_dead
+from dynamic_tables.refresh.decide import Decision, decide
+from dynamic_tables.refresh.facts import gather, is_ours
+from dynamic_tables.steps import Step, reached
+from dynamic_tables.store import Claim
+
+FENCE = "fence"  # the strategy in the stamp of a commit that only takes a number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What one table is asked to become."""
+
+    refresh_id: str
+    definition: Definition
+    cut: Cut
+    pins: tuple[Pin, ...]
+    has_children: bool
+    forced: bool = False
+    trigger: str = "manual"
+
+
+class TableRefresh:
+    """One table on its way to one cut."""
+
+    def __init__(self, context: Context, order: Order, claim: Claim) -> None:
+        self._context = context
+        self._store, self._lake = context.store, context.lake
+        self._order = order
+        self._definition = order.definition
+        self._claim = claim
+        self._watch = Stopwatch()
+        self._started_at = context.clock()
+
+    def run(self) -> RefreshRecord:
+        """Bring the table to the cut; every outcome but an error comes back as a record."""
+        state = self._recover()
+        standing = self._lake.standing(self._definition)
+        decision = decide(
+            gather(
+                self._lake,
+                self._definition,
+                build=state.build,
+                standing=standing,
+                cut=self._order.cut,
+                pins=self._order.pins,
+                forced=self._order.forced,
+            )
+        )
+        self._step(Step.PINNED)
+        if decision.strategy is Strategy.NO_DATA:
+            assert state.build is not None
+            return self._no_data(state.build, decision, standing)
+        return self._write(state, standing, decision)
+
+    # Doing
+
+    def _no_data(self, build: Build, decision: Decision, standing: Standing) -> RefreshRecord:
+        """The rows stand for the new cut too: one store transaction, no commit."""
+        moved = replace(build, cut=self._order.cut, pins=self._order.pins, version=standing.version)
+        record = self._record(
+            decision, build=moved, cut_from=build.cut, work=Work(rows_inserted=0, rows_deleted=0)
+        )
+        self._keep(record, moved, close_intent=None)
+        return record
+
+    def _write(self, state: TableState, standing: Standing, decision: Decision) -> RefreshRecord:
+        label = f"{self._order.refresh_id} {self._definition.name}"
+        with self._lake.work_area(self._definition, label) as area:
+            rows = area.compute(self._definition, self._order.pins, self._order.cut.instant)
+            decision = self._with_schema(rows, decision)
+            by_difference = self._by_difference(state, rows, standing)
+            if (
+                by_difference
+                and area.difference_size(rows, self._definition, standing.version) == 0
+            ):
+                assert state.build is not None
+                self._step(Step.COMPUTED)
+                settled = replace(decision, strategy=Strategy.NO_DATA, reason=Reason.NET_EMPTY)
+                return self._no_data(state.build, settled, standing)
+            self._step(Step.COMPUTED)
+            intent = self._intend(standing)
+            write = _Write(area=area, rows=rows, by_difference=by_difference)
+            return self._commit(intent, state, standing, decision, write)
+
+    def _with_schema(self, rows: Rows, decision: Decision) -> Decision:
+        """Other types than declared: the stored table is built anew with them."""
+        if rows.columns == self._definition.columns:
+            return decision
+        self._redefine(columns=rows.columns)
+        if decision.action is not Action.REFRESH:
+            return decision
+        return replace(decision, action=Action.REINITIALIZE, reason=Reason.SOURCE_SCHEMA_CHANGED)
+
+    def _by_difference(self, state: TableState, rows: Rows, standing: Standing) -> bool:
+        """Children should see real changes only; a first load or a new schema has to be written
+        whole."""
+        same_schema = rows.columns == standing.columns
+        return state.build is not None and self._order.has_children and same_schema
+
+    def _intend(self, standing: Standing) -> Intent:
+        intent = self._store.open_intent(
+            self._claim,
+            Intent(
+                table_id=self._definition.table_id,
+                sequence=standing.sequence + 1,
+                refresh_id=self._order.refresh_id,
+                cut=self._order.cut,
+                pins=self._order.pins,
+                fingerprint=self._definition.fingerprint,
+            ),
+        )
+        self._step(Step.INTENDED)
+        return intent
+
+    def _commit(
+        self,
+        intent: Intent,
+        state: TableState,
+        standing: Standing,
+        decision: Decision,
+        write: _Write,
+    ) -> RefreshRecord:
+        """The one commit, and the question which commit stands."""
+        stamp = self._stamp(intent, decision.strategy.value, standing.version)
+        try:
+            with self._lake.commit_lock(self._definition):
+                self._step(Step.LOCKED)
+                write.perform(self._definition, stamp)
+            self._step(Step.COMMITTED)
+        except self._lake.faults as error:
+            commit = self._landed(intent.sequence, standing.version)
+            if commit is None:
+                raise self._abandoned(error, intent, standing) from error
+        else:
+            commit = self._landed(intent.sequence, standing.version)
+        commit = self._mine(commit, stamp)
+        self._lake.publish(self._definition)
+        self._step(Step.REGISTERED)
+        return self._finish(intent, commit, decision, state.build, write.area.work())
+
+    def _landed(self, sequence: int, after: int) -> Commit | None:
+        """The commit that carries the number, if the table says that it stands."""
+        standing = self._lake.standing(self._definition)
+        if standing.sequence < sequence:
+            return None
+        for commit in self._lake.commits(self._definition, after, standing.version):
+            if (
+                is_ours(commit, self._definition)
+                and commit.stamp
+                and commit.stamp.sequence == sequence
+            ):
+                return commit
+        return None
+
+    def _mine(self, commit: Commit | None, stamp: Stamp) -> Commit:
+        """Refuse to call another process's commit our own; a silent skip ends here."""
+        if commit is not None and commit.stamp is not None and commit.stamp.writer == stamp.writer:
+            return commit
+        raise Held(
+            f"another process completed refresh {stamp.sequence} meanwhile; this one wrote nothing",
+            reason=Reason.TAKEN_OVER,
+            about=str(self._definition.name),
+            hint="`dynamic-tables history` shows what the other one did",
+        )
+
+    def _abandoned(
+        self, error: BaseException, intent: Intent, standing: Standing
+    ) -> DynamicTablesError:
+        """The write failed and n does not stand: take n away with a fence, tell what happened.
+
+        If even the fence fails, the intent stays open; the next refresh finds and settles it.
+        """
+        told = self._lake.told(error, about=str(self._definition.name))
+        try:
+            with self._lake.work_area(self._definition, f"fence {intent.refresh_id}") as area:
+                self._fence(area, intent, standing)
+        except (*self._lake.faults, Held) as second:
+            told.add_note(f"the refresh stays open: {second}")
+        return told
+
+    def _fence(self, area: WorkArea, intent: Intent, standing: Standing) -> None:
+        stamp = self._stamp(intent, FENCE, standing.version)
+        with self._lake.commit_lock(self._definition):
+            area.fence(self._definition, stamp)
+        self._store.drop_intent(self._claim, intent.sequence)
+
+    def _stamp(self, intent: Intent, strategy: str, base: int) -> Stamp:
+        return Stamp(
+            table_id=intent.table_id,
+            refresh_id=intent.refresh_id,
+            sequence=intent.sequence,
+            cut=intent.cut.as_json(),
+            pins=[pin.as_json() for pin in intent.pins],
+            fingerprint=intent.fingerprint,
+            strategy=strategy,
+            base=base,
+            writer=f"{self._context.owner}:{self._claim.token}",
+        )
+
+    def _finish(
+        self,
+        intent: Intent,
+        commit: Commit,
+        decision: Decision,
+        before: Build | None,
+        work: Work,
+    ) -> RefreshRecord:
+        build = _build_of(commit)
+        record = self._record(
+            decision,
+            build=build,
+            cut_from=before.cut if before else None,
+            work=_with_metrics(work, commit.metrics),
+            refresh_id=intent.refresh_id,
+        )
+        self._adopt_views()
+        self._keep(record, build, close_intent=intent.sequence)
+        return record
+
+    def _adopt_views(self) -> None:
+        """The rows now follow the views' present texts."""
+        changed = {name.key for name in self._lake.changed_views(self._definition)}
+        if changed:
+            self._redefine(views=self._lake.present_views(self._definition))
+
+    def _redefine(self, **changes: Any) -> None:
+        self._definition = replace(
+            self._definition, **changes, revision=self._definition.revision + 1
+        )
+        self._lake.save_definition(self._definition)
+        self._store.update_definition(self._definition)
+
+    # Recovering
+
+    def _recover(self) -> TableState:
+        """Settle what an earlier refresh left; the table's state as it is then."""
+        state = self._state()
+        standing = self._lake.standing(self._definition)
+        if standing.definition.revision > self._definition.revision:
+            self._definition = standing.definition
+            self._store.update_definition(self._definition)
+        intent = self._store.intent(self._definition.table_id)
+        if intent is not None:
+            self._settle(intent, state, standing)
+        elif standing.sequence > (state.build.sequence if state.build else 0):
+            self._adopt_newest(state)
+        else:
+            return state
+        return self._state()
+
+    def _state(self) -> TableState:
+        state = self._store.table_by_id(self._definition.table_id)
+        if state is None:
+            raise RefreshError(
+                "the table was dropped meanwhile",
+                reason=Reason.UNKNOWN_TABLE,
+                about=str(self._definition.name),
+            )
+        return state
+
+    def _settle(self, intent: Intent, state: TableState, standing: Standing) -> None:
+        """Finish an open intent: record it if it stands, else complete the same cut under the same
+        n."""
+        recovered = Decision(
+            action=Action.REFRESH if state.build else Action.INITIALIZE,
+            strategy=Strategy.FULL,
+            reason=Reason.RECOVERED,
+        )
+        after = state.build.version if state.build else -1
+        commit = self._landed(intent.sequence, after)
+        if commit is None:
+            self._complete(intent, state, standing, recovered)
+        elif commit.stamp is not None and commit.stamp.strategy == FENCE:
+            self._store.drop_intent(self._claim, intent.sequence)
+        else:
+            self._lake.publish(self._definition)
+            self._finish(intent, commit, recovered, state.build, Work())
+
+    def _complete(
+        self, intent: Intent, state: TableState, standing: Standing, decision: Decision
+    ) -> None:
+        """The intent's own cut; a definition that changed since cannot be computed for it any
+        more."""
+        label = f"{intent.refresh_id} {self._definition.name}"
+        with self._lake.work_area(self._definition, label) as area:
+            if intent.fingerprint != self._definition.fingerprint:
+                self._fence(area, intent, standing)
+                return
+            try:
+                rows = area.compute(self._definition, intent.pins, intent.cut.instant)
+            except (*self._lake.faults, DynamicTablesError):
+                # The cut can no longer be computed: a source is gone or changed. Give n up.
+                self._fence(area, intent, standing)
+                return
+            by_difference = self._by_difference(state, rows, standing)
+            if by_difference:
+                area.difference_size(rows, self._definition, standing.version)
+            write = _Write(area=area, rows=rows, by_difference=by_difference)
+            self._commit(intent, state, standing, decision, write)
+
+    def _adopt_newest(self, state: TableState) -> None:
+        """The lake is ahead of the store (which was lost or set back): believe the lake."""
+        build = newest_build(self._lake, self._definition)
+        known = state.build.sequence if state.build else 0
+        if build is not None and build.sequence > known:
+            self._lake.publish(self._definition)
+            self._store.adopt_build(build, claim=self._claim)
+
+    # Telling
+
+    def _record(
+        self,
+        decision: Decision,
+        *,
+        build: Build,
+        cut_from: Cut | None,
+        work: Work,
+        refresh_id: str | None = None,
+    ) -> RefreshRecord:
+        return RefreshRecord(
+            refresh_id=refresh_id or self._order.refresh_id,
+            table=self._definition.name,
+            table_id=self._definition.table_id,
+            action=decision.action,
+            outcome=Outcome.DONE,
+            reason=decision.reason,
+            strategy=decision.strategy,
+            sequence=build.sequence,
+            version=build.version,
+            cut_from=cut_from,
+            cut=build.cut,
+            pins=build.pins,
+            work=work,
+            started_at=self._started_at,
+            duration_ms=self._watch.total_ms,
+            steps_ms=dict(self._watch.laps),
+            trigger=self._order.trigger,
+            note=behind_note(build.pins),
+        )
+
+    def _keep(self, record: RefreshRecord, build: Build, *, close_intent: int | None) -> None:
+        self._store.record(self._claim, record, build, close_intent=close_intent, failures="reset")
+        self._step(Step.RECORDED)
+
+    def _step(self, step: Step) -> None:
+        self._watch.lap(step.value)
+        reached(step, str(self._definition.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write:
+    """How the rows of one refresh reach the table."""
+
+    area: WorkArea
+    rows: Rows
+    by_difference: bool
+
+    def perform(self, definition: Definition, stamp: Stamp) -> None:
+        if self.by_difference:
+            self.area.apply_difference(definition, stamp)
+        else:
+            self.area.overwrite(self.rows, definition, stamp)
+
+
+def newest_build(lake: Lake, definition: Definition) -> Build | None:
+    """The state that the lake itself records: our newest commit that is no fence."""
+    standing = lake.standing(definition)
+    for commit in lake.commits(definition, -1, standing.version):
+        if is_ours(commit, definition) and commit.stamp and commit.stamp.strategy != FENCE:
+            return _build_of(commit)
+    return None
+
+
+def _build_of(commit: Commit) -> Build:
+    stamp = commit.stamp
+    assert stamp is not None
+    return Build(
+        table_id=stamp.table_id,
+        sequence=stamp.sequence,
+        version=commit.version,
+        cut=Cut.from_json(stamp.cut),
+        pins=tuple(Pin.from_json(pin) for pin in stamp.pins),
+        fingerprint=stamp.fingerprint,
+    )
+
+
+def _with_metrics(work: Work, metrics: Mapping[str, str]) -> Work:
+    """Rows, files and bytes as Delta counted them in the commit."""
+
+    def number(*names: str) -> int | None:
+        found = [int(metrics[name]) for name in names if name in metrics]
+        return sum(found) if found else None
+
+    merged = "numTargetRowsInserted" in metrics
+    deleted = number("numTargetRowsDeleted") if merged else work.rows_deleted
+    return replace(
+        work,
+        rows_inserted=number("numTargetRowsInserted") if merged else number("numOutputRows"),
+        rows_updated=number("numTargetRowsUpdated") if merged else 0,
+        rows_deleted=deleted,
+        bytes_written=number("numOutputBytes", "numTargetBytesAdded"),
+        files_written=number("numFiles", "numTargetFilesAdded"),
+    )
+
+
+def behind_note(pins: tuple[Pin, ...]) -> str | None:
+    """Say which sources have newer versions than the cut."""
+    behind = [
+        f"{pin.name} has version {pin.latest}, read at {pin.version}"
+        for pin in pins
+        if pin.latest > pin.version
+    ]
+    return "; ".join(behind) or None
+
+
+@contextmanager
+def claimed(context: Context, definition: Definition, refresh_id: str) -> Generator[Claim]:
+    """Keep other live processes away from a table; raises Held if one is at it."""
+    claim = context.store.claim(
+        definition.table_id,
+        refresh_id,
+        owner=str(context.owner),
+        host=context.owner.host,
+        pid=context.owner.pid,
+        expires_s=context.settings["claim_expires_s"],
+        is_owner_dead=is_dead,
+    )
+    try:
+        reached(Step.CLAIMED, str(definition.name))
+        yield claim
+    finally:
+        context.store.release(claim)
+    reached(Step.RELEASED, str(definition.name))

@@ -1,0 +1,185 @@
+"""Settings: flags first, then `DYNAMIC_TABLES_*`, then `dynamic-tables.toml`, then the default.
+
+Every setting is one row of `SETTINGS`; `dynamic-tables config` prints each with its value and where
+it comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynamic_tables.errors import SetupError
+from dynamic_tables.reasons import Reason
+
+CONFIG_FILE = "dynamic-tables.toml"
+ENVIRONMENT_PREFIX = "DYNAMIC_TABLES_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingSpec:
+    """One setting: its name in the file, its type and default, and what it is for."""
+
+    name: str
+    kind: type
+    default: Any
+    doc: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+SETTINGS = (
+    SettingSpec(name="lake", kind=str, default="./lake", doc="the folder of the embedded lake"),
+    SettingSpec(
+        name="store",
+        kind=str,
+        default="",
+        doc="URL of the metadata store; empty: an SQLite file in the lake's folder",
+    ),
+    SettingSpec(
+        name="allowed_roots",
+        kind=str,
+        default="",
+        doc="folders outside the lake that delta.`path` relations may read, separated by commas",
+    ),
+    SettingSpec(
+        name="jvm",
+        kind=str,
+        default="steady",
+        choices=("steady", "quick"),
+        doc="how the embedded JVM compiles: `quick` starts faster, `steady` computes faster",
+    ),
+    SettingSpec(
+        name="memory", kind=str, default="2g", doc="heap of the embedded JVM, as Java spells it"
+    ),
+    SettingSpec(
+        name="threads",
+        kind=int,
+        default=4,
+        doc="how many tables of one refresh are refreshed at once",
+    ),
+    SettingSpec(
+        name="claim_expires_s",
+        kind=float,
+        default=60.0,
+        doc="seconds without heartbeat after which another process may take over a refresh",
+    ),
+    SettingSpec(
+        name="lock_wait_s",
+        kind=float,
+        default=30.0,
+        doc="seconds to wait for another process that commits to the same table",
+    ),
+    SettingSpec(
+        name="failures_until_suspended",
+        kind=int,
+        default=5,
+        doc="failures in a row after which a table is suspended",
+    ),
+    SettingSpec(
+        name="jar_cache",
+        kind=str,
+        default="",
+        doc="folder for Delta's jars; empty: the user's cache",
+    ),
+)
+_BY_NAME = {spec.name: spec for spec in SETTINGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The effective settings of a process."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]  # default | the file's path | the variable's name | flag
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    @property
+    def allowed_roots(self) -> tuple[str, ...]:
+        return tuple(root.strip() for root in self["allowed_roots"].split(",") if root.strip())
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Merge the four places; unknown names and bad values are refused with their origin."""
+    environment = os.environ if environment is None else environment
+    values = {spec.name: spec.default for spec in SETTINGS}
+    origins = dict.fromkeys(values, "default")
+    layers = [_from_file(folder or Path.cwd()), _from_environment(environment)]
+    layers.append(
+        {key: (value, "flag") for key, value in (flags or {}).items() if value is not None}
+    )
+    for layer in layers:
+        for name, (raw, origin) in layer.items():
+            values[name] = _converted(name, raw, origin)
+            origins[name] = origin
+    return Settings(values=values, origins=origins)
+
+
+def masked(text: str) -> str:
+    """A URL without its password.
+
+    >>> masked("postgresql://me:secret@db/lake")
+    'postgresql://me:***@db/lake'
+    """
+    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
+
+
+def _from_file(folder: Path) -> dict[str, tuple[Any, str]]:
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        return {}
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SetupError(
+            f"cannot be read: {error}", reason=Reason.BAD_SETTING, about=CONFIG_FILE
+        ) from error
+    return {name: (value, CONFIG_FILE) for name, value in content.items()}
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    """Known settings only: other variables with our prefix may be somebody else's."""
+    found = {}
+    for spec in SETTINGS:
+        if spec.environment in environment:
+            found[spec.name] = (environment[spec.environment], spec.environment)
+    return found
+
+
+def _converted(name: str, raw: Any, origin: str) -> Any:
+    spec = _BY_NAME.get(name)
+    if spec is None:
+        raise SetupError(
+            "there is no such setting",
+            reason=Reason.BAD_SETTING,
+            about=f"{name} ({origin})",
+            hint="settings: " + ", ".join(_BY_NAME),
+        )
+    try:
+        value = spec.kind(raw)
+    except (TypeError, ValueError):
+        value = None
+    good = value is not None and (not spec.choices or value in spec.choices)
+    if spec.kind is not str and good:
+        good = value > 0
+    if not good:
+        allowed = " or ".join(spec.choices) or f"a positive {spec.kind.__name__}"
+        raise SetupError(
+            f"{raw!r} is not {allowed}", reason=Reason.BAD_SETTING, about=f"{name} ({origin})"
+        )
+    return value

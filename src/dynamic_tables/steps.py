@@ -1,0 +1,56 @@
+"""The labelled steps of everything that changes the lake or the store.
+
+Production observes nothing. Tests install an observer and stop, kill or fail exactly there, so that
+crash and race tests name a place instead of sleeping. The order below is the order in which a
+refresh passes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """A place where a process may die without anything being lost."""
+
+    DEFINED = "defined"  # CREATE: the definition stands in the store, nothing in the lake
+    LAID_OUT = "laid_out"  # CREATE: the empty Delta table with its properties exists, unregistered
+    CLAIMED = "claimed"  # the claim is ours, nothing else happened
+    PINNED = "pinned"  # versions are captured, nothing is written
+    COMPUTED = (
+        "computed"  # the query is analysed (and compared, if it has children), nothing written
+    )
+    INTENDED = "intended"  # the intent (n, cut) stands in the store
+    LOCKED = "locked"  # the commit lock is ours, the commit has not begun
+    COMMITTED = "committed"  # the Delta commit returned
+    REGISTERED = "registered"  # the name points to the loaded table
+    RECORDED = "recorded"  # the store has the record, the intent is closed
+    RELEASED = "released"  # the claim is gone
+
+
+Observer = Callable[[Step, str], None]
+
+
+def _nothing(_step: Step, _table: str) -> None:
+    return None
+
+
+_observer: Observer = _nothing
+
+
+def reached(step: Step, table: str) -> None:
+    """Say that `table` passed `step`; whatever the observer raises goes up to the refresh."""
+    _observer(step, table)
+
+
+@contextmanager
+def observing(observer: Observer) -> Generator[None]:
+    """Install an observer for the duration of the block (tests only)."""
+    global _observer  # noqa: PLW0603  one observer per process, like a debugger
+    previous, _observer = _observer, observer
+    try:
+        yield
+    finally:
+        _observer = previous

@@ -1,0 +1,114 @@
+"""Who refreshes what: one claim a table, kept by heartbeat, its token larger than all before.
+
+A claim counts until another one replaces it. Expiry allows others to replace it, and does nothing
+by itself: who was paused and finds its token still there has lost nothing. Each check happens under
+the lock of the table's row, as does each replacement, so that they cannot overtake each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
+
+from dynamic_tables.errors import Held
+from dynamic_tables.reasons import Reason
+from dynamic_tables.store import schema, tables
+from dynamic_tables.store.engine import database_now, now, upsert
+from dynamic_tables.store.records import Claim, claim_of
+
+_claims = schema.refresh_claims
+_tokens = schema.claim_tokens
+
+
+def take(
+    connection: Connection,
+    table_id: str,
+    refresh_id: str,
+    *,
+    owner: str,
+    host: str,
+    pid: int,
+    expires_s: float,
+    is_owner_dead: Callable[[str, int], bool] | None,
+) -> Claim:
+    name = tables.lock(connection, table_id)["name"]
+    instant = now(connection)  # after the lock: waiting for it took time
+    rival = _current(connection, table_id)
+    if rival is not None and rival.expires_at > instant:
+        dead = rival.host == host and is_owner_dead is not None and is_owner_dead(host, rival.pid)
+        if not dead:
+            raise _held(rival, name)
+    claim = Claim(
+        table_id=table_id,
+        token=_next_token(connection),
+        owner=owner,
+        host=host,
+        pid=pid,
+        refresh_id=refresh_id,
+        claimed_at=instant,
+        heartbeat_at=instant,
+        expires_at=instant + timedelta(seconds=expires_s),
+    )
+    upsert(connection, _claims, asdict(claim))
+    return claim
+
+
+def _next_token(connection: Connection) -> int:
+    connection.execute(update(_tokens).values(last=_tokens.c.last + 1))
+    return connection.execute(select(_tokens.c.last)).scalar_one()
+
+
+def _current(connection: Connection, table_id: str) -> Claim | None:
+    found = select(_claims).where(_claims.c.table_id == table_id)
+    row = connection.execute(found).mappings().one_or_none()
+    return None if row is None else claim_of(row)
+
+
+def _held(rival: Claim, name: str) -> Held:
+    return Held(
+        f"process {rival.pid} on {rival.host} has been refreshing it since"
+        f" {rival.claimed_at:%Y-%m-%d %H:%M:%S} UTC",
+        reason=Reason.HELD,
+        about=name,
+        hint="wait until it ends; if that process is dead, its claim is free at"
+        f" {rival.expires_at:%Y-%m-%d %H:%M:%S} UTC",
+    )
+
+
+def _same(claim: Claim) -> ColumnElement[bool]:
+    return and_(_claims.c.table_id == claim.table_id, _claims.c.token == claim.token)
+
+
+def check(connection: Connection, claim: Claim, name: str) -> None:
+    """Go on only if the claim has not been replaced; the table's row must be locked already."""
+    if connection.execute(select(_claims.c.token).where(_same(claim))).one_or_none() is None:
+        raise Held(
+            "another process took over this refresh meanwhile; this one wrote nothing",
+            reason=Reason.TAKEN_OVER,
+            about=name,
+            hint="`dynamic-tables history` shows what the other one did",
+        )
+
+
+def beat(connection: Connection, claim: Claim) -> bool:
+    instant = now(connection)
+    kept = connection.execute(
+        update(_claims)
+        .where(_same(claim))
+        .values(heartbeat_at=instant, expires_at=instant + (claim.expires_at - claim.heartbeat_at))
+    )
+    return kept.rowcount == 1
+
+
+def release(connection: Connection, claim: Claim) -> bool:
+    return connection.execute(delete(_claims).where(_same(claim))).rowcount == 1
+
+
+def holder(connection: Connection, table_id: str) -> Claim | None:
+    found = select(_claims).where(_claims.c.table_id == table_id)
+    live = found.where(_claims.c.expires_at > database_now())
+    row = connection.execute(live).mappings().one_or_none()
+    return None if row is None else claim_of(row)

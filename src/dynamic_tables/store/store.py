@@ -1,0 +1,218 @@
+"""`Store`: the records of all dynamic tables. Every method is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from sqlalchemy import Engine, delete
+from sqlalchemy.exc import IntegrityError
+
+from dynamic_tables.model import Build, Definition, Intent, RefreshRecord, Status, TableState
+from dynamic_tables.store import claims, refreshes, schema, tables
+from dynamic_tables.store.engine import masked, open_engine, reading, upsert, writing
+from dynamic_tables.store.migrations import migrate
+from dynamic_tables.store.records import Claim, Registered, registry_row
+from dynamic_tables.store.refreshes import Failures
+from dynamic_tables.store.tables import Rows
+
+
+def open_store(url: str | Path) -> Store:
+    """Open the store at a path, `sqlite:///path` or `postgresql://…`; make or migrate it first."""
+    engine = open_engine(url)
+    migrate(engine)
+    return Store(engine)
+
+
+class Store:
+    """The store; threads and processes may share it, each process with a `Store` of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """Where it is, without passwords."""
+        return masked(self._engine.url)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Definitions.
+
+    def create_table(self, definition: Definition) -> None:
+        """Keep a new definition; InvalidInput ALREADY_EXISTS if the name is taken."""
+        try:
+            with writing(self._engine) as connection:
+                tables.create(connection, definition)
+        except IntegrityError:
+            raise self._why_not(definition) from None
+
+    def update_definition(self, definition: Definition) -> None:
+        """Replace it by a definition of a larger revision; Held TAKEN_OVER if another was first."""
+        try:
+            with writing(self._engine) as connection:
+                tables.change(connection, definition)
+        except IntegrityError:
+            raise self._why_not(definition) from None
+
+    def _why_not(self, definition: Definition) -> Exception:
+        with reading(self._engine) as connection:
+            return tables.why_not(connection, definition)
+
+    def delete_table(self, table_id: str) -> None:
+        """Forget all about a table but its history; Refused HAS_CHILDREN if others read it."""
+        with writing(self._engine) as connection:
+            tables.drop(connection, table_id)
+
+    def tables(self) -> list[TableState]:
+        """All tables, by name."""
+        with reading(self._engine) as connection:
+            return tables.everything(connection)
+
+    def table(self, name_key: str) -> TableState | None:
+        """The table whose `TableName.key` this is."""
+        with reading(self._engine) as connection:
+            return tables.by_key(connection, name_key)
+
+    def table_by_id(self, table_id: str) -> TableState | None:
+        with reading(self._engine) as connection:
+            return tables.by_id(connection, table_id)
+
+    def set_status(self, table_id: str, status: Status, because: str | None = None) -> None:
+        """Suspend, or resume and forget the failures."""
+        with writing(self._engine) as connection:
+            tables.set_status(connection, table_id, status, because)
+
+    # Claims.
+
+    def claim(
+        self,
+        table_id: str,
+        refresh_id: str,
+        *,
+        owner: str,
+        host: str,
+        pid: int,
+        expires_s: float,
+        is_owner_dead: Callable[[str, int], bool] | None = None,
+    ) -> Claim:
+        """Take the table, or raise Held.
+
+        A claim is replaced if it has expired, or if its owner is on this host and
+        `is_owner_dead(host, pid)`.
+        """
+        with writing(self._engine) as connection:
+            return claims.take(
+                connection,
+                table_id,
+                refresh_id,
+                owner=owner,
+                host=host,
+                pid=pid,
+                expires_s=expires_s,
+                is_owner_dead=is_owner_dead,
+            )
+
+    def heartbeat(self, claim: Claim) -> bool:
+        """Keep the claim for as long again as it was taken; False if it is lost."""
+        with writing(self._engine) as connection:
+            return claims.beat(connection, claim)
+
+    def release(self, claim: Claim) -> bool:
+        """Give the claim back; False if it was lost already."""
+        with writing(self._engine) as connection:
+            return claims.release(connection, claim)
+
+    def holder(self, table_id: str) -> Claim | None:
+        """The claim that would refuse others now."""
+        with reading(self._engine) as connection:
+            return claims.holder(connection, table_id)
+
+    # Refreshes.
+
+    def open_intent(self, claim: Claim, intent: Intent) -> Intent:
+        """Write the intent before anything is done; the same one found open comes back."""
+        with writing(self._engine) as connection:
+            return refreshes.open_intent(connection, claim, intent)
+
+    def intent(self, table_id: str) -> Intent | None:
+        with reading(self._engine) as connection:
+            return refreshes.open_one(connection, table_id)
+
+    def drop_intent(self, claim: Claim, sequence: int) -> bool:
+        """Abandon the intent, after the fence is committed; False if it was closed already."""
+        with writing(self._engine) as connection:
+            return refreshes.drop_intent(connection, claim, sequence)
+
+    def record(
+        self,
+        claim: Claim | None,
+        record: RefreshRecord,
+        build: Build | None,
+        *,
+        close_intent: int | None,
+        failures: Failures,
+    ) -> int:
+        """Write history, build, sources; close the intent; return the failures in a row.
+
+        Raises Held TAKEN_OVER, and writes nothing, if the claim has been replaced.
+        """
+        with writing(self._engine) as connection:
+            return refreshes.record(
+                connection, claim, record, build, close_intent=close_intent, failures=failures
+            )
+
+    def adopt_build(
+        self, build: Build, *, claim: Claim | None = None, refresh_id: str | None = None
+    ) -> bool:
+        """Let a build stand that only the lake knew, and close its intent; False if known."""
+        with writing(self._engine) as connection:
+            return refreshes.adopt(connection, build, claim=claim, refresh_id=refresh_id)
+
+    def builds(self, table_id: str, limit: int = 100) -> list[Build]:
+        """Every recorded state of the table, newest first."""
+        with reading(self._engine) as connection:
+            return refreshes.builds(connection, table_id, limit)
+
+    def history(self, table_id: str | None = None, limit: int = 50) -> list[RefreshRecord]:
+        """What was done to one table or to all, newest first; dropped ones included."""
+        with reading(self._engine) as connection:
+            return refreshes.history(connection, table_id, limit)
+
+    # What people query, and the embedded catalog.
+
+    def read_rows(self, table_name: str) -> Rows:
+        """A table of the store: ((column, Spark type), …) and rows of plain values."""
+        with reading(self._engine) as connection:
+            return tables.rows_of(connection, table_name)
+
+    def registry_put(self, entry: Registered) -> None:
+        """Keep the object; one of the same name is replaced."""
+        with writing(self._engine) as connection:
+            upsert(connection, schema.registry, registry_row(entry))
+
+    def registry_delete(self, name_key: str) -> bool:
+        with writing(self._engine) as connection:
+            mine = schema.registry.c.name_key == name_key
+            return connection.execute(delete(schema.registry).where(mine)).rowcount == 1
+
+    def registry_all(self) -> list[Registered]:
+        """Everything registered, schemas first."""
+        with reading(self._engine) as connection:
+            return tables.registered(connection)

@@ -1,0 +1,203 @@
+"""Definitions, their dependencies and status, and the registry of the embedded catalog."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Float, Integer, delete, insert, select, update
+from sqlalchemy.types import TypeEngine
+
+from dynamic_tables.errors import Held, InternalError, InvalidInput, Refused
+from dynamic_tables.model import Definition, Status, TableState
+from dynamic_tables.reasons import Reason
+from dynamic_tables.store import schema
+from dynamic_tables.store.engine import now
+from dynamic_tables.store.records import (
+    Registered,
+    Row,
+    definition_row,
+    dependency_rows,
+    registered_of,
+    table_state,
+)
+from dynamic_tables.store.types import UtcTime
+
+_tables = schema.dynamic_tables
+_dependencies = schema.dependencies
+
+Rows = tuple[tuple[tuple[str, str], ...], list[tuple[Any, ...]]]  # (name, type) of columns; rows
+
+
+def create(connection: Connection, definition: Definition) -> None:
+    row = {
+        **definition_row(definition),
+        "status": Status.ACTIVE.value,
+        "failures": 0,
+        "created_at": now(connection),
+    }
+    connection.execute(insert(_tables).values(row))
+    _write_dependencies(connection, definition)
+
+
+def change(connection: Connection, definition: Definition) -> None:
+    """Replace the definition; an older or a rival one is refused."""
+    lock(connection, definition.table_id)
+    changed = connection.execute(
+        update(_tables)
+        .where(_tables.c.table_id == definition.table_id)
+        .where(_tables.c.revision < definition.revision)
+        .values(definition_row(definition))
+    )
+    if changed.rowcount == 1:
+        _write_dependencies(connection, definition)
+        return
+    standing = by_id(connection, definition.table_id)
+    if standing is None or standing.definition != definition:
+        raise Held(
+            f"the definition was changed meanwhile; revision {definition.revision} is too late",
+            reason=Reason.TAKEN_OVER,
+            about=str(definition.name),
+            hint="look at the table as it is now, then repeat the statement",
+        )
+
+
+def _write_dependencies(connection: Connection, definition: Definition) -> None:
+    mine = _dependencies.c.table_id == definition.table_id
+    connection.execute(delete(_dependencies).where(mine))
+    if rows := dependency_rows(definition):
+        connection.execute(insert(_dependencies), rows)
+
+
+def why_not(connection: Connection, definition: Definition) -> InvalidInput | InternalError:
+    """Which constraint the definition broke."""
+    other = by_key(connection, definition.name.key)
+    if other is not None and other.definition.table_id != definition.table_id:
+        return InvalidInput(
+            "a dynamic table of this name exists",
+            reason=Reason.ALREADY_EXISTS,
+            about=str(definition.name),
+            hint=f"DROP DYNAMIC TABLE {other.definition.name}; or choose another name",
+        )
+    for source in definition.sources:
+        if source.dynamic_id and by_id(connection, source.dynamic_id) is None:
+            return InvalidInput(
+                "its source was dropped meanwhile",
+                reason=Reason.UNKNOWN_SOURCE,
+                about=f"{definition.name} reads {source.name}",
+                hint="create the source again, then repeat the statement",
+            )
+    return InternalError(
+        "the store does not accept the definition",
+        reason=Reason.INTERNAL,
+        about=f"{definition.name} ({definition.table_id})",
+    )
+
+
+def drop(connection: Connection, table_id: str) -> None:
+    """Delete the table and all that belongs to it, except its history."""
+    row = lock(connection, table_id)  # from here on nobody can become its child
+    children = connection.scalars(
+        select(_tables.c.name)
+        .join(_dependencies, _dependencies.c.table_id == _tables.c.table_id)
+        .where(_dependencies.c.dynamic_id == table_id)
+        .distinct()
+        .order_by(_tables.c.name)
+    ).all()
+    if children:
+        raise Refused(
+            f"other dynamic tables read it: {', '.join(children)}",
+            reason=Reason.HAS_CHILDREN,
+            about=row["name"],
+            hint=f"DROP DYNAMIC TABLE {row['name']} CASCADE drops them too",
+        )
+    connection.execute(delete(_tables).where(_tables.c.table_id == table_id))
+
+
+def lock(connection: Connection, table_id: str) -> Row:
+    """The row of the table, ours until the transaction ends; every write to a table begins here."""
+    row = lock_if_there(connection, table_id)
+    if row is None:
+        raise InvalidInput(
+            "no dynamic table has this id; it may have been dropped meanwhile",
+            reason=Reason.UNKNOWN_TABLE,
+            about=table_id,
+            hint="SHOW DYNAMIC TABLES",
+        )
+    return row
+
+
+def lock_if_there(connection: Connection, table_id: str) -> Row | None:
+    columns = (_tables.c.name, _tables.c.sequence, _tables.c.version, _tables.c.failures)
+    found = select(*columns).where(_tables.c.table_id == table_id).with_for_update()
+    return connection.execute(found).mappings().one_or_none()
+
+
+def everything(connection: Connection) -> list[TableState]:
+    rows = connection.execute(select(_tables).order_by(_tables.c.name_key)).mappings()
+    return [table_state(row) for row in rows]
+
+
+def by_key(connection: Connection, name_key: str) -> TableState | None:
+    found = select(_tables).where(_tables.c.name_key == name_key)
+    row = connection.execute(found).mappings().one_or_none()
+    return None if row is None else table_state(row)
+
+
+def by_id(connection: Connection, table_id: str) -> TableState | None:
+    found = select(_tables).where(_tables.c.table_id == table_id)
+    row = connection.execute(found).mappings().one_or_none()
+    return None if row is None else table_state(row)
+
+
+def set_status(connection: Connection, table_id: str, status: Status, because: str | None) -> None:
+    lock(connection, table_id)
+    values: dict[str, Any] = {"status": status.value, "suspended_because": because}
+    if status is Status.ACTIVE:
+        values |= {"suspended_because": None, "failures": 0}
+    connection.execute(update(_tables).where(_tables.c.table_id == table_id).values(values))
+
+
+def rows_of(connection: Connection, table_name: str) -> Rows:
+    """A table of the store as plain values: instants as ISO text, JSON as its text."""
+    table = schema.QUERYABLE.get(table_name.lower())
+    if table is None:
+        raise InvalidInput(
+            "the store has no such table to read",
+            reason=Reason.UNKNOWN_TABLE,
+            about=table_name,
+            hint=f"one of {', '.join(sorted(schema.QUERYABLE))}",
+        )
+    shown = [column for column in table.columns if not column.info.get("internal")]
+    columns = tuple((column.name, _simple_type(column.type)) for column in shown)
+    rows = connection.execute(select(*shown).order_by(*table.primary_key))
+    return columns, [tuple(_plain(value) for value in row) for row in rows]
+
+
+def _simple_type(type_: TypeEngine[Any]) -> str:
+    """Spark's name for the type."""
+    match type_:
+        case UtcTime():
+            return "timestamp"
+        case Integer():
+            return "bigint"
+        case Float():
+            return "double"
+        case _:
+            return "string"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return value
+
+
+def registered(connection: Connection) -> list[Registered]:
+    """Schemas before what lies in them."""
+    rows = connection.execute(select(schema.registry).order_by(schema.registry.c.name_key))
+    entries = [registered_of(row) for row in rows.mappings()]
+    return sorted(entries, key=lambda entry: entry.kind != "schema")

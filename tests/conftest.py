@@ -1,0 +1,31 @@
+"""Shared by all tests: lakes in temporary folders on one JVM per test process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import dynamic_tables as dt
+
+
+@pytest.fixture
+def open_lake(tmp_path: Path) -> Iterator[Callable[..., dt.DynamicTables]]:
+    """Open lakes below the test's folder; the same name opens the same lake, as a new process would."""
+    opened: list[dt.DynamicTables] = []
+
+    def open_(name: str = "lake", **flags: object) -> dt.DynamicTables:
+        tables = dt.connect(tmp_path / name, jvm="quick", say=lambda _: None, **flags)
+        opened.append(tables)
+        return tables
+
+    yield open_
+    for tables in opened:
+        tables.close()
+
+
+@pytest.fixture
+def tables(open_lake: Callable[..., dt.DynamicTables]) -> dt.DynamicTables:
+    """An empty lake."""
+    return open_lake()

@@ -1,0 +1,45 @@
+"""The equation: after every refresh, the table equals its query at the recorded cut, as a bag.
+
+The oracle shares no code with the product's pinning: the user's original text runs, untouched, in a session of its own
+where every source is a temporary view over the pinned version, read through Delta's DataFrame reader.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import dynamic_tables as dt
+from dynamic_tables.model import TableState
+
+
+def bag(rows: list[Any]) -> Counter[str]:
+    """Rows as a bag; values by their printed form, which tells NULL, NaN and types apart."""
+    return Counter(repr(tuple(row)) for row in rows)
+
+
+def expected(tables: dt.DynamicTables, state: TableState) -> Counter[str]:
+    """What the query gives at the cut that the store recorded."""
+    assert state.build is not None
+    spark = tables.spark.newSession()
+    for key, value in state.definition.settings.items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
+    for pin in state.build.pins:
+        source = spark.read.format("delta").option("versionAsOf", pin.version)
+        location = tables.lake.location_of(pin.name)
+        source.load(location).createOrReplaceTempView(pin.name.name)
+    return bag(spark.sql(state.definition.query).collect())
+
+
+def stored(tables: dt.DynamicTables, state: TableState) -> Counter[str]:
+    """What a reader finds under the table's name."""
+    return bag(tables.spark.table(state.definition.name.sql).collect())
+
+
+def check(tables: dt.DynamicTables, *names: str) -> None:
+    """The equation, for some tables or for all that are loaded."""
+    states = [tables.show(name) for name in names] if names else tables.list()
+    for state in states:
+        if state.build is not None:
+            assert stored(tables, state) == expected(tables, state), state.definition.name

@@ -1,0 +1,53 @@
+"""What other processes do in the tests; each function is the target of a spawned process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import store_builders as make
+from sqlalchemy import event
+
+from dynamic_tables.errors import Held
+from dynamic_tables.store import open_store
+
+
+def open_and_count(url: str) -> int:
+    with open_store(url) as store:
+        return len(store.tables())
+
+
+def claim_often(url: str, tables: list[str], times: int, folder: str) -> list[int]:
+    """Claim and release; while a claim is live, a file of the table's name exists exactly once."""
+    tokens = []
+    with open_store(url) as store:
+        for turn in range(times):
+            table_id = tables[turn % len(tables)]
+            claim = None
+            while claim is None:
+                try:
+                    claim = store.claim(table_id, "r", **make.claimant(os.getpid()))
+                except Held:
+                    time.sleep(0.002)
+            mark = Path(folder) / table_id
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))  # fails if another claim is live
+            assert store.heartbeat(claim)
+            mark.unlink()
+            assert store.release(claim)
+            tokens.append(claim.token)
+    return tokens
+
+
+def die_before_commit(url: str) -> None:
+    """Record a refresh and die of SIGKILL when everything is written but the COMMIT."""
+    store = open_store(url)
+    claim = store.claim("id-by_customer", "refresh-2", **make.claimant(os.getpid()))
+    store.open_intent(claim, make.intent(2, at=8))
+
+    def die(_connection: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    event.listen(store._engine, "commit", die)
+    store.record(claim, make.record(2), make.build(2, 2, 8), close_intent=2, failures="count")
