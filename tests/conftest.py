@@ -12,7 +12,7 @@ import dynamic_tables as dt
 
 @pytest.fixture
 def open_lake(tmp_path: Path) -> Iterator[Callable[..., dt.DynamicTables]]:
-    """Open lakes below the test's folder; the same name opens the same lake, as a new process would."""
+    """Open lakes in the test's folder; a name opens the same lake again, as a new process would."""
     opened: list[dt.DynamicTables] = []
 
     def open_(name: str = "lake", **flags: object) -> dt.DynamicTables:

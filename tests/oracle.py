@@ -1,7 +1,8 @@
 """The equation: after every refresh, the table equals its query at the recorded cut, as a bag.
 
-The oracle shares no code with the product's pinning: the user's original text runs, untouched, in a session of its own
-where every source is a temporary view over the pinned version, read through Delta's DataFrame reader.
+The oracle shares no code with the product's pinning: the user's original text runs, untouched, in a
+session of its own where every source is a temporary view over the pinned version, read through
+Delta's DataFrame reader.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 >>> tables.refresh()                                                 # doctest: +SKIP
 """
 
-from dynamic_tables.app import DynamicTables, Explanation, Verification
+from dynamic_tables.answers import Explanation, Verification
+from dynamic_tables.app import DynamicTables
 from dynamic_tables.connect import connect
 from dynamic_tables.declare import Declared
 from dynamic_tables.errors import (

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from dynamic_tables import ddl
+from dynamic_tables.answers import Explanation, Verification
 from dynamic_tables.declare import Declarations, Declared
 from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
-from dynamic_tables.lake.base import Difference
 from dynamic_tables.model import (
-    Cut,
-    Definition,
-    Pin,
     RefreshRecord,
     RefreshReport,
     Status,
@@ -43,62 +39,6 @@ STORE_TABLES = frozenset(
     {"dynamic_tables", "dependencies", "source_snapshots", "refresh_history", "refresh_claims"}
 )
 OnError = Literal["raise", "report"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """What a query or a table is, and how it is kept up to date."""
-
-    table: TableName | None
-    query: str
-    columns: tuple[tuple[str, str], ...]
-    sources: tuple[str, ...]
-    strategies: Mapping[Strategy, Reason | None]  # None: possible
-    reads_clock: bool
-    deterministic: bool
-    location: str | None
-    pinned_sql: str | None  # the text that the last refresh ran
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "table": str(self.table) if self.table else None,
-            "query": self.query,
-            "columns": dict(self.columns),
-            "sources": list(self.sources),
-            "strategies": {
-                strategy.value: reason.value if reason else "possible"
-                for strategy, reason in self.strategies.items()
-            },
-            "reads_clock": self.reads_clock,
-            "deterministic": self.deterministic,
-            "location": self.location,
-            "pinned_sql": self.pinned_sql,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """Whether a table equals its query at the recorded cut."""
-
-    table: TableName
-    cut: Cut
-    version: int
-    difference: Difference
-
-    @property
-    def ok(self) -> bool:
-        return self.difference.none
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "table": str(self.table),
-            "ok": self.ok,
-            "version": self.version,
-            "cut": self.cut.as_json(),
-            "missing": self.difference.missing,
-            "unexpected": self.difference.unexpected,
-            "sample": [{k: str(v) for k, v in row.items()} for row in self.difference.sample],
-        }
 
 
 class DynamicTables:
@@ -235,10 +175,13 @@ class DynamicTables:
         state = self._state(name)
         if rename_to is not None:
             return self._alter(state, ddl.RenameTo(split_name(rename_to)))
+        values = parse_kwargs(options)
         if unset:
-            self._declarations.unset_options(state, tuple(unset))
+            declared = self._declarations.unset_options(state, tuple(unset))
+            if not values:
+                return declared
             state = self._state(name)
-        return self._declarations.set_options(state, parse_kwargs(options))
+        return self._declarations.set_options(state, values)
 
     def _alter(self, state: TableState, action: Any) -> Declared:
         name = state.definition.name
@@ -455,13 +398,3 @@ def _strategies() -> dict[Strategy, Reason | None]:
     """`full` is possible for every query; the incremental ones are not there yet."""
     possible = (Strategy.NO_DATA, Strategy.FULL)
     return {s: None if s in possible else Reason.NOT_INCREMENTAL for s in Strategy}
-
-
-def describe_pins(pins: Iterable[Pin]) -> str:
-    """Sources with their versions, for people."""
-    return ", ".join(f"{pin.name}@{pin.version}" for pin in pins)
-
-
-def stored_form(definition: Definition) -> str:
-    """The physical form of a table, for people."""
-    return f"Delta table with exactly the declared columns, at {definition.location}"

@@ -22,9 +22,9 @@ from dynamic_tables.model import Column, Definition, RefreshReport, TableState
 from dynamic_tables.names import TableName, qualify
 from dynamic_tables.options import Initialize, Options, RefreshMode
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.claims import claimed
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.run import GraphRefresh, Request
-from dynamic_tables.refresh.table import claimed
 from dynamic_tables.steps import Step, reached
 
 Say = Callable[[str], None]

@@ -29,9 +29,18 @@ def literal(value: str) -> str:
 
     >>> literal("it's a \\")
     "'it\\'s a \\\\'"
+
+    Spark replaces ${x} by the value of a setting even in literals; this is no such place.
+
+    >>> literal("${env:HOME}")
+    "'\\u0024{env:HOME}'"
     """
     escaped = (
-        value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+        value.replace("\\", "\\\\")
+        .replace("'", "\\'")
+        .replace("\n", "\\n")
+        .replace("\r", "\\r")
+        .replace("${", "\\u0024{")
     )
     return f"'{escaped}'"
 
@@ -128,6 +137,8 @@ def _bad_name(text: str) -> InvalidInput:
 def qualify(parts: tuple[str, ...], namespace: tuple[str, str]) -> TableName:
     """Complete one to three parts with the current catalog and schema."""
     catalog, schema = namespace
+    if any("\ud800" <= letter <= "\udfff" for part in parts for letter in part):
+        raise _bad_name(".".join(parts))  # half a character: neither JVM nor store can hold it
     match parts:
         case (name,):
             return TableName(catalog, schema, name)

@@ -37,9 +37,7 @@ class Reason(StrEnum):
     NOT_INITIALIZED = "NOT_INITIALIZED"  # declared, but not loaded yet
     INCOMPATIBLE_CUTS = "INCOMPATIBLE_CUTS"  # its sources stand at cuts that do not fit together
     HISTORY_GONE = "HISTORY_GONE"  # a pinned version can no longer be read
-    MODE_REFUSES_FULL = (
-        "MODE_REFUSES_FULL"  # REFRESH_MODE = INCREMENTAL, and only `full` is possible
-    )
+    MODE_REFUSES_FULL = "MODE_REFUSES_FULL"  # INCREMENTAL was demanded, only `full` is possible
     INTERNAL = "INTERNAL"  # an invariant does not hold: a defect of ours
 
     # Why a statement was refused.

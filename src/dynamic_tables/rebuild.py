@@ -6,7 +6,7 @@ from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import Definition
 from dynamic_tables.names import TableName
-from dynamic_tables.refresh.table import newest_build
+from dynamic_tables.refresh.states import newest_build
 from dynamic_tables.store import Store
 
 

@@ -131,12 +131,13 @@ def load_settings(
 
 
 def masked(text: str) -> str:
-    """A URL without its password.
+    """A URL without its passwords.
 
-    >>> masked("postgresql://me:secret@db/lake")
-    'postgresql://me:***@db/lake'
+    >>> masked("postgresql://me:secret@db/lake?sslpassword=other")
+    'postgresql://me:***@db/lake?sslpassword=***'
     """
-    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
+    hidden = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", text)
+    return re.sub(r"(?i)([?&][^=&\s]*password=)[^&\s]*", r"\1***", hidden)
 
 
 def _from_file(folder: Path) -> dict[str, tuple[Any, str]]:

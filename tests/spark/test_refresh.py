@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from oracle import check
 
 import dynamic_tables as dt
+from oracle import check
 
 pytestmark = pytest.mark.spark
 

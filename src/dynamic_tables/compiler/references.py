@@ -40,7 +40,8 @@ class TableReference(Reference):
     """A place that names a table or a view (never a CTE)."""
 
     parts: tuple[str, ...]
-    aliased: bool  # an alias follows, so the place may be replaced by any relation
+    aliased: bool  # an alias (or TABLESAMPLE) follows: any relation may stand here, unnamed
+    query: bool = False  # `TABLE t`: the place is a query, not a relation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +102,22 @@ def pinned_relation(
     """
     relation = f"{name_sql} VERSION AS OF {version:d}"
     if only_columns is None:
-        return relation
+        return as_query(relation, reference)
     columns = ", ".join(quote(column) for column in only_columns)
     return aliased_as(f"(SELECT {columns} FROM {relation})", reference)  # noqa: S608  quoted above
 
 
 def aliased_as(relation: str, reference: TableReference) -> str:
     """`relation` under the name that the query already uses for this place."""
-    return relation if reference.aliased else f"{relation} AS {quote(reference.parts[-1])}"
+    named = relation if reference.aliased else f"{relation} AS {quote(reference.parts[-1])}"
+    return as_query(named, reference)
+
+
+def as_query(relation: str, reference: TableReference) -> str:
+    """`relation` as what stands at the place: `TABLE t` knows neither versions nor aliases.
+
+    >>> place = TableReference(start=0, stop=7, parts=("t",), aliased=False, query=True)
+    >>> as_query("t VERSION AS OF 3", place)
+    'SELECT * FROM t VERSION AS OF 3'
+    """
+    return f"SELECT * FROM {relation}" if reference.query else relation  # noqa: S608  quoted by callers

@@ -23,7 +23,7 @@ from dynamic_tables.lake import bags, catalog, jvm
 from dynamic_tables.lake.base import Difference, Stamp
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.measure import Meter, Progress
-from dynamic_tables.lake.pinning import PinnedQuery, pin_of, read_texts, unpinned_columns
+from dynamic_tables.lake.pinning import PinnedQuery, pin_of, unpinned_columns
 from dynamic_tables.model import Column, Definition, Pin, Work
 from dynamic_tables.names import quote
 from dynamic_tables.reasons import Reason
@@ -58,7 +58,7 @@ class SparkArea:
 
     def compute(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> SparkRows:
         """The query of a definition at a cut, with the columns it was declared with."""
-        reading = read_texts(self._session, definition.query, definition.namespace)
+        reading = self._lake.read_definition(self._session, definition)
         query = PinnedQuery(
             self._session,
             reading,

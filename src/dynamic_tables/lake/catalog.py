@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os.path import normpath
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -31,6 +32,7 @@ class View:
     name: TableName
     text: str
     columns: tuple[str, ...]  # the names it gives to its query's columns
+    query_columns: tuple[str, ...]  # their names in the query when the view was made
     namespace: tuple[str, str]  # in force when it was made
     settings: Mapping[str, str]  # SQL settings captured when it was made
 
@@ -46,12 +48,16 @@ def name_sql(name: TableName) -> str:
 
 
 def resolve(
-    spark: SparkSession, reference: TableReference, namespace: tuple[str, str]
+    spark: SparkSession,
+    reference: TableReference,
+    namespace: tuple[str, str],
+    *,
+    in_view: bool = False,  # the text of a view never means temporary views
 ) -> TableName:
     """The qualified name that Spark would find; temporary views are refused."""
     parts = reference.parts
     if parts[0].lower() == "global_temp" or (
-        len(parts) == 1 and jvm.is_temporary_view(spark, parts[0])
+        len(parts) == 1 and not in_view and jvm.is_temporary_view(spark, parts[0])
     ):
         raise InvalidInput(
             "is a temporary view: it ends with the session, the dynamic table does not",
@@ -64,21 +70,30 @@ def resolve(
             "names with more than three parts are not supported",
             reason=Reason.BAD_NAME,
             about=".".join(parts),
+            hint="write catalog.schema.table",
         )
-    if len(parts) == 2 and _is_path(spark, parts, namespace):  # noqa: PLR2004  format.`path`
-        return path_name(parts[1])
-    return qualify(parts, namespace)
+    name = qualify(parts, namespace)
+    if _is_path(spark, name, len(parts)):
+        return path_name(name.name)
+    return name
 
 
-def _is_path(spark: SparkSession, parts: tuple[str, ...], namespace: tuple[str, str]) -> bool:
-    """format.`path`, unless a schema of that name has such a table."""
-    source = parts[0].lower()
-    if source != "delta" and source not in FILE_FORMATS:
+def _is_path(spark: SparkSession, name: TableName, parts: int) -> bool:
+    """format.`path`, unless a schema of that name has such a table.
+
+    Delta's catalog takes a path for a table of the schema `delta`, also when catalog or schema are
+    left out or spelled out; no table of Spark's own catalog has a slash in its name.
+    """
+    source = name.schema.lower()
+    in_session_catalog = name.catalog.lower() == SESSION_CATALOG
+    if source == "delta" and in_session_catalog and "/" in name.name:
+        return True
+    if parts != 2 or (source != "delta" and source not in FILE_FORMATS):  # noqa: PLR2004
         return False
-    if exists(spark, qualify(parts, namespace)):
+    if exists(spark, name):
         return False
     if source != "delta":
-        raise not_delta(".".join(parts), f"{source} files have no versions")
+        raise not_delta(f"{name.schema}.{quote(name.name)}", f"{source} files have no versions")
     return True
 
 
@@ -102,6 +117,7 @@ def view(spark: SparkSession, name: TableName) -> View | None:
         name=name,
         text=text,
         columns=tuple(field.name() for field in metadata.schema().fields()),
+        query_columns=tuple(jvm.items(metadata.viewQueryColumnNames())),
         namespace=(namespace[0], namespace[1]),
         settings={pair._1(): pair._2() for pair in jvm.items(configs)},
     )
@@ -133,7 +149,7 @@ def _state_of(spark: SparkSession, name: TableName, log: Java) -> SourceState:
         columns=columns_of(metadata.schema()),
         location=log.dataPath().toString(),
         has_feed=jvm.option(metadata.configuration().get("delta.enableChangeDataFeed")) == "true",
-        bytes=snapshot.sizeInBytes(),
+        bytes=jvm.table_bytes(snapshot),
     )
 
 
@@ -187,10 +203,9 @@ def columns_of(java_schema: Java) -> tuple[Column, ...]:
 
 def check_path(path: str, roots: tuple[str, ...]) -> None:
     """A path relation must lie below one of the allowed roots, links resolved."""
-    wanted = _normal(path)
-    if any(
-        wanted == root or wanted.startswith(root.rstrip("/") + "/") for root in map(_normal, roots)
-    ):
+    wanted = _normal(path, decode=False)
+    places = [_normal(root, decode=True) for root in roots]
+    if any(wanted == root or wanted.startswith(root.rstrip("/") + "/") for root in places):
         return
     raise InvalidInput(
         "the path is outside the allowed roots",
@@ -200,11 +215,15 @@ def check_path(path: str, roots: tuple[str, ...]) -> None:
     )
 
 
-def _normal(path: str) -> str:
-    """One spelling per place: local paths without links, others as they are without `..`."""
+def _normal(path: str, *, decode: bool) -> str:
+    """One spelling per place: local paths without links, others as they are without `..`.
+
+    As Hadoop does it: `..` first, links afterwards; `%2e` is no dot. Roots may be URIs of ours.
+    """
     parsed = urlparse(path)
     if parsed.scheme in ("", "file"):
-        return "file:" + str(Path(unquote(parsed.path) if parsed.scheme else path).resolve())
+        local = parsed.path if parsed.scheme else path
+        return "file:" + str(Path(normpath(unquote(local) if decode else local)).resolve())
     if ".." in parsed.path.split("/"):
         return "refused:"
     return path.rstrip("/")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -36,6 +37,12 @@ JAVA_HINT = (
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"  # starts in two thirds of the time
 STEADY_JVM = "-XX:+UseParallelGC"
+ARCHIVE_SETTLED_S = 30.0  # a class archive that was written to this recently may be incomplete
+SMALL_QUERIES = {  # planning and generated code cost more than they save on small tables
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 Say = Callable[[str], None]
 _starting = threading.Lock()
@@ -160,10 +167,20 @@ def _launch(settings: Settings, *, log_file: Path, say: Say) -> Any:
             gateway = _gateway(launch_gateway, conf, log, log_file)
         context = SparkContext(conf=conf, gateway=gateway)
     context.setLogLevel("WARN")
+    _quieten()
     atexit.register(context.stop)
     if not jars:
         (jar_folder(settings) / "complete").touch()
     return context
+
+
+def _quieten() -> None:
+    """pyspark logs failing queries to the terminal as JSON with both stack traces; the exception
+    that it raises as well is enough."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _gateway(launch_gateway: Any, conf: Any, log: Any, log_file: Path) -> Any:
@@ -183,9 +200,27 @@ def _gateway(launch_gateway: Any, conf: Any, log: Any, log_file: Path) -> Any:
         ) from error
 
 
+def _java_options(settings: Settings, jars: list[str]) -> str:
+    """A quick JVM also keeps its loaded classes for the next start, which then takes half the time.
+
+    The archive is written when a JVM ends, under a name of its own, and taken into use by a later
+    start. One that does not fit (another Java) is ignored by the JVM.
+    """
+    if settings["jvm"] != "quick":
+        return STEADY_JVM
+    archive = jar_folder(settings) / f"classes-{java_version()[0]}.jsa"
+    for written in archive.parent.glob(f"{archive.name}.*"):
+        if time.time() - written.stat().st_mtime > ARCHIVE_SETTLED_S:
+            written.replace(archive)
+    if archive.exists():
+        return f"{QUICK_JVM} -XX:SharedArchiveFile={archive}"
+    if not jars:
+        return QUICK_JVM  # the first start of all: its class path is not the usual one
+    return f"{QUICK_JVM} -XX:ArchiveClassesAtExit={archive}.{os.getpid()}"
+
+
 def _configuration(settings: Settings, jars: list[str]) -> dict[str, str]:
     cores = os.cpu_count() or 2
-    options = QUICK_JVM if settings["jvm"] == "quick" else STEADY_JVM
     source = (
         {"spark.jars": ",".join(jars)}
         if jars
@@ -196,10 +231,11 @@ def _configuration(settings: Settings, jars: list[str]) -> dict[str, str]:
     )
     return {
         **source,
+        **(SMALL_QUERIES if settings["jvm"] == "quick" else {}),
         "spark.app.name": "dynamic-tables",
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": settings["memory"],
-        "spark.driver.extraJavaOptions": options,
+        "spark.driver.extraJavaOptions": _java_options(settings, jars),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

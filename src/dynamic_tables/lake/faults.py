@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from dynamic_tables.errors import DynamicTablesError, RefreshError
@@ -14,6 +14,16 @@ SPARK_FAULTS = (PySparkException, Py4JError, Py4JNetworkError, ConnectionError)
 
 # The first pattern that occurs in the message decides: surroundings first, then what is gone.
 _PATTERNS: tuple[tuple[str, Reason, str], ...] = (
+    (
+        r"DELTA_CONCURRENT|Concurrent\w+Exception|MetadataChanged|ProtocolChanged",
+        Reason.COMMIT_FAILED,
+        "somebody else changed the table at the same time; refresh again",
+    ),
+    (
+        r"SPARK_JOB_CANCELLED",
+        Reason.INTERRUPTED,
+        "the table is as it was; refresh again",
+    ),
     (
         r"No space left on device|Disk quota exceeded",
         Reason.DISK_FULL,
@@ -52,6 +62,8 @@ def headline(error: BaseException) -> str:
     """The sentence in an error: Spark's own message without plans and stack traces."""
     if isinstance(error, DynamicTablesError):
         return error.message
+    if isinstance(error, Py4JJavaError):
+        return _root_message(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for line in lines:
         if re.match(r"(Caused by: )?[\w.$]*(Exception|Error): ", line) and "[" in line:
@@ -60,3 +72,12 @@ def headline(error: BaseException) -> str:
         if line.startswith("["):
             return line
     return lines[0] if lines else type(error).__name__
+
+
+def _root_message(error: Py4JJavaError) -> str:
+    """The message of the innermost cause in the JVM."""
+    java = error.java_exception
+    while java.getCause() is not None:
+        java = java.getCause()
+    message = java.getMessage() or java.toString()
+    return str(message).strip().splitlines()[0]

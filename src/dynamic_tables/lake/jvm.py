@@ -103,6 +103,30 @@ def newest_snapshot(spark: SparkSession, log: Java) -> Java:
     return log.update(False, none, none)
 
 
+def table_bytes(snapshot: Java) -> int:
+    """The size of a table's files; from the checksum file if there is one, which costs no job."""
+    checksum = option(snapshot.checksumOpt())
+    return checksum.tableSizeBytes() if checksum is not None else snapshot.sizeInBytes()
+
+
+def transaction_version(snapshot: Java, app_id: str) -> int | None:
+    """The newest number that an application has committed, by Delta's transaction identifiers."""
+    checksum = option(snapshot.checksumOpt())
+    kept = option(checksum.setTransactions()) if checksum is not None else None
+    if kept is None:  # no checksum file: Delta replays the log in a Spark job
+        return option(snapshot.transactions().get(app_id))
+    for transaction in items(kept):
+        if transaction.appId() == app_id:
+            return transaction.version()
+    return None
+
+
+def hadoop_path(spark: SparkSession, location: str) -> tuple[Java, Java]:
+    """A place and the file system that it is on."""
+    path = packages(spark).org.apache.hadoop.fs.Path(location)
+    return path, path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+
 def delta_version(spark: SparkSession) -> str:
     """The version of the Delta jar that this session has loaded."""
     return packages(spark).io.delta.package.VERSION()

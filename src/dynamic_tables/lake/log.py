@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import Commit, Stamp
-from dynamic_tables.lake.jvm import Java
 from dynamic_tables.names import quote
 
 # Commits that change no row but may change what a query finds.
@@ -25,19 +26,15 @@ SCHEMA_OPERATIONS = frozenset({
 })  # fmt: skip
 
 
-def commits_between(
-    spark: SparkSession, location: str, after: int, to: int
-) -> tuple[Commit, ...] | None:
-    """The commits in (after, to], newest first; None if the log no longer has all of them."""
+def commits_between(spark: SparkSession, location: str, after: int, to: int) -> tuple[Commit, ...]:
+    """The commits in (after, to], newest first; fewer if the log no longer has all of them."""
     found = []
     for version in range(to, after, -1):
         commit = _commit(spark, location, version)
         if commit is None:
-            break
+            return _described(spark, location, after, to)
         found.append(commit)
-    if len(found) == to - after:
-        return tuple(found)
-    return _described(spark, location, after, to)
+    return tuple(found)
 
 
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
@@ -51,9 +48,11 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
             changes_data = changes_data or bool(file.get("dataChange"))
             if info and changes_data:
                 break
+    except FileNotFoundError:
+        return None  # cleaned up, or kept elsewhere by a commit coordinator
     except Py4JJavaError as error:
         if "FileNotFoundException" in str(error.java_exception):
-            return None  # cleaned up, or kept elsewhere by a commit coordinator
+            return None
         raise
     return Commit(
         version=version,
@@ -65,32 +64,26 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
 
 
 def _lines(spark: SparkSession, path: str) -> Iterator[str]:
-    files = jvm.packages(spark).org.apache.hadoop.fs
-    place = files.Path(path)
-    configuration = spark._jsparkSession.sessionState().newHadoopConf()
-    stream = place.getFileSystem(configuration).open(place)
-    reader = _reader(spark, stream)
+    """A text file line by line; local ones without a detour through the JVM."""
+    parsed = urlparse(path)
+    if parsed.scheme in ("", "file"):
+        with Path(unquote(parsed.path)).open(encoding="utf-8") as file:
+            yield from file
+        return
+    place, files = jvm.hadoop_path(spark, path)
+    io = jvm.packages(spark).java.io
+    reader = io.BufferedReader(io.InputStreamReader(files.open(place), "UTF-8"))
     try:
         while (line := reader.readLine()) is not None:
-            if line:
-                yield line
+            yield line
     finally:
         reader.close()
 
 
-def _reader(spark: SparkSession, stream: Java) -> Java:
-    io = jvm.packages(spark).java.io
-    return io.BufferedReader(io.InputStreamReader(stream, "UTF-8"))
-
-
-def _described(
-    spark: SparkSession, location: str, after: int, to: int
-) -> tuple[Commit, ...] | None:
+def _described(spark: SparkSession, location: str, after: int, to: int) -> tuple[Commit, ...]:
     """The same from DESCRIBE HISTORY, which knows every place a commit may lie in."""
     history = spark.sql(f"DESCRIBE HISTORY delta.{quote(location)}")
     rows = history.where(f"version > {after:d} AND version <= {to:d}").collect()
-    if len(rows) < to - after:
-        return None
     return tuple(
         Commit(
             version=row.version,

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.jvm import Java
 
+RECENT_EXECUTIONS = 100  # Spark keeps a thousand; a refresh has about ten
 LISTENER_WAIT_MS = 5_000  # the status store is filled by a listener that runs a little behind
 
 
@@ -40,7 +41,6 @@ class Meter:
         self._context = spark.sparkContext
         self._label = label
         self._sql = spark._jsparkSession.sharedState().statusStore()
-        self._first_execution = self._sql.executionsCount()
 
     def start(self) -> None:
         """Mark this thread's jobs; they can be cancelled by the label."""
@@ -84,9 +84,12 @@ class Meter:
         ]
 
     def _files_read(self, job_ids: set[int]) -> int:
+        """Files that the scans of these jobs opened; reading Delta's own log does not count."""
+        total = self._sql.executionsCount()
+        window = min(total, RECENT_EXECUTIONS)
         files = 0
-        count = self._sql.executionsCount() - self._first_execution
-        for execution in jvm.items(self._sql.executionsList(self._first_execution, count)):
+        recent = self._sql.executionsList(total - window, window) if window else None
+        for execution in jvm.items(recent) if recent is not None else ():
             log_work = execution.description().startswith("Delta: ")
             if not log_work and job_ids & set(jvm.items(execution.jobs().keys())):
                 files += self._files_of(execution)

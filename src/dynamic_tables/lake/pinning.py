@@ -25,11 +25,11 @@ from dynamic_tables.compiler.references import (
     pinned_relation,
     rewrite,
 )
-from dynamic_tables.errors import InternalError
+from dynamic_tables.errors import InternalError, InvalidInput
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.catalog import View
 from dynamic_tables.lake.jvm import Java
-from dynamic_tables.lake.references import Found, find_references
+from dynamic_tables.lake.references import SPECIAL_TIME, Found, find_references
 from dynamic_tables.lake.sessions import RESULT_SETTINGS, use_namespace
 from dynamic_tables.model import Pin, Source
 from dynamic_tables.names import RESERVED_PREFIX, TableName, quote
@@ -37,6 +37,9 @@ from dynamic_tables.reasons import Reason
 
 HARMLESS_LEAVES = frozenset(
     ["OneRowRelation", "LocalRelation", "Range", "CTERelationRef", "UnionLoopRef", "EmptyRelation"]
+)
+UNPINNED_CLOCKS = frozenset(
+    ["CurrentDate", "CurrentTimestamp", "Now", "LocalTimestamp", "CurrentTime"]
 )
 FS_RELATION = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
 DELTA_INDEX = "org.apache.spark.sql.delta.files.TahoeLogFileIndex"
@@ -65,17 +68,21 @@ def read_texts(
     namespace: tuple[str, str],
     *,
     unregistered: Container[str] = (),
+    known: dict[str, Found] | None = None,
 ) -> Reading:
-    """Follow a query through its views down to tables; `unregistered` names are tables too."""
+    """Follow a query through its views down to tables.
+
+    `unregistered` names are tables too; `known` texts were read before under the same settings.
+    """
     found: dict[str, Found] = {}
     views: dict[str, View] = {}
     sources: dict[str, TableName] = {}
-    pending = [(query, namespace)]
+    pending = [(query, namespace, False)]
     while pending:
-        text, where = pending.pop()
-        found[text] = find_references(spark, text)
+        text, where, in_view = pending.pop()
+        found[text] = (known or {}).get(text) or find_references(spark, text)
         for reference in found[text].tables:
-            name = catalog.resolve(spark, reference, where)
+            name = catalog.resolve(spark, reference, where, in_view=in_view)
             if name.key in views or name.key in sources:
                 continue
             view = None if name.key in unregistered else catalog.view(spark, name)
@@ -83,7 +90,7 @@ def read_texts(
                 sources[name.key] = name
             else:
                 views[name.key] = view
-                pending.append((view.text, view.namespace))
+                pending.append((view.text, view.namespace, True))
     return Reading(found=found, views=views, sources=sources)
 
 
@@ -113,6 +120,7 @@ class PinnedQuery:
         """The query at the cut; raises AnalysisException as Spark does."""
         frame = self._session.sql(self.text(query, namespace))
         check_leaves(self._session, frame)
+        check_clock(self._session, frame, self._reading)
         return frame
 
     def text(self, query: str, namespace: tuple[str, str]) -> str:
@@ -155,6 +163,9 @@ class PinnedQuery:
         before = {key: session.conf.get(key, None) for key in RESULT_SETTINGS}
         where = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
         columns = ", ".join(quote(column) for column in view.columns)
+        if len(set(view.query_columns)) == len(view.columns):  # `*` means what it meant then
+            kept = ", ".join(quote(column) for column in view.query_columns)
+            text = f"SELECT {kept} FROM ({text}\n)"  # noqa: S608  quoted above
         try:
             use_namespace(session, view.namespace)
             for key in RESULT_SETTINGS:
@@ -186,6 +197,50 @@ def check_leaves(session: SparkSession, frame: DataFrame) -> None:
         kind = jvm.class_name(leaf)
         if kind not in HARMLESS_LEAVES and not _is_pinned(session, leaf, kind):
             raise catalog.not_delta(_leaf_name(leaf), "it cannot be pinned to a version")
+
+
+def check_clock(session: SparkSession, frame: DataFrame, reading: Reading) -> None:
+    """Nothing in the analysed plan reads the clock; the names that do were replaced before."""
+    plan = frame._jdf.queryExecution().analyzed()
+    words = {word for found in reading.found.values() for word in found.clock_words}
+    for leaf in jvm.items(plan.collectLeaves()) if words else ():
+        for column in jvm.items(leaf.output()):
+            if column.name().lower() in words:
+                raise _clock_refused(f"{column.name()} is the clock and a column of a source")
+    current = jvm.packages(session).org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    special = any(SPECIAL_TIME.search(text) for text in reading.found)
+    if plan.containsPattern(current) or special:
+        for below in (plan, *jvm.items(plan.subqueriesAll())):
+            _check_nodes(session, below)
+
+
+def _check_nodes(session: SparkSession, node: Java) -> None:
+    kind = jvm.class_name(node)
+    if kind in UNPINNED_CLOCKS or (kind == "Cast" and _reads_special_time(node)):
+        raise _clock_refused(f"{node.sql()} reads the clock and cannot be pinned")
+    for child in jvm.items(node.children()):
+        _check_nodes(session, child)
+    for expression in jvm.items(node.expressions()) if jvm.is_plan(session, node) else ():
+        _check_nodes(session, expression)
+
+
+def _reads_special_time(cast: Java) -> bool:
+    """CAST('now' AS TIMESTAMP), also where Spark puts the cast itself: day > 'yesterday'."""
+    child = cast.child()
+    return (
+        cast.dataType().sql().startswith(("DATE", "TIMESTAMP"))
+        and jvm.class_name(child) == "Literal"
+        and SPECIAL_TIME.search(f"'{child.value()}'") is not None
+    )
+
+
+def _clock_refused(what: str) -> InvalidInput:
+    return InvalidInput(
+        what,
+        reason=Reason.ANALYSIS_FAILED,
+        hint="write current_date() or current_timestamp(), which refreshes read at the cut; "
+        "columns called so need back-ticks",
+    )
 
 
 def _is_pinned(session: SparkSession, leaf: Java, kind: str) -> bool:

@@ -8,6 +8,7 @@ not occur in a definition is refused.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from pyspark.errors import ParseException
@@ -36,6 +37,13 @@ TABLE_FUNCTIONS = frozenset(  # table-valued functions that read nothing but the
     ]
 )
 CLOCKS = {clock.value: clock for clock in Clock}
+CLOCK_WORDS = frozenset({"current_date", "current_timestamp", "localtimestamp"})  # need no ()
+SPECIAL_TIME = re.compile(r"""(['"])\s*(now|today|tomorrow|yesterday)\b[^'"]*\1""", re.IGNORECASE)
+TABLE_QUERY = re.compile(  # TABLE t: the word before the name, and what may stand between
+    r"(?<![\w.`])table(?:\s|/\*(?:(?!\*/).)*\*/|--[^\n]*\n)*\Z", re.IGNORECASE | re.DOTALL
+)
+SUBSTITUTED = re.compile(r"\$\{\S+?\}")  # Spark puts the value of a setting or variable there
+HIDDEN_NAMES = frozenset({"ExpressionWithUnresolvedIdentifier", "PlanWithUnresolvedIdentifier"})
 SCRIPT_NODES = frozenset({"ScriptTransformation", "UnresolvedScriptTransformation"})
 APPROXIMATE_FUNCTIONS = (
     frozenset(  # over floating numbers their result depends on the order of rows
@@ -76,6 +84,7 @@ class Found:
 
     references: list[Reference] = field(default_factory=list)
     functions: set[str] = field(default_factory=set)
+    clock_words: set[str] = field(default_factory=set)  # names that a column of the same name hides
 
     @property
     def tables(self) -> list[TableReference]:
@@ -94,13 +103,36 @@ def find_references(spark: SparkSession, text: str) -> Found:
     """All references of one query; refuses what is no query or may not be in one."""
     if not text.strip():
         raise InvalidInput("there is no query", reason=Reason.NO_QUERY, hint="write … AS SELECT …")
+    _check_characters(spark, text)
     try:
         plan = jvm.parse_query(spark, text)
     except ParseException as error:
         raise _not_a_query(spark, text, error) from error
     walk = _Walk(spark, text)
     walk.visit(plan, ctes=frozenset(), aliased=False)
+    walk.check_clock_words()
     return walk.found
+
+
+def _check_characters(spark: SparkSession, text: str) -> None:
+    """Refuse what Spark would not read as it is written."""
+    if place := re.search("[\ud800-\udfff]", text):
+        raise StatementError(
+            "half of a surrogate pair is no character",
+            reason=Reason.SYNTAX,
+            text=text,
+            position=place.start(),
+            hint="send the text as valid Unicode",
+        )
+    place = SUBSTITUTED.search(text)
+    if place and spark.conf.get("spark.sql.variable.substitute", "true") != "false":
+        raise StatementError(
+            f"Spark would replace {place.group()} by a value of this session",
+            reason=Reason.SYNTAX,
+            text=text,
+            position=place.start(),
+            hint="write the value itself; for the characters, write '$' || '{'",
+        )
 
 
 class _Walk:
@@ -110,11 +142,17 @@ class _Walk:
         self.spark = spark
         self.text = text
         self.found = Found()
+        self._aliases: set[str] = set()  # of columns, if called like a clock
 
     def visit(self, node: Java, *, ctes: frozenset[str], aliased: bool) -> None:
         name = jvm.class_name(node)
         if name in SCRIPT_NODES:
-            raise self.refusal(node, "TRANSFORM … USING runs a program", Reason.RUNS_PROGRAMS)
+            raise self.refusal(
+                node,
+                "TRANSFORM … USING runs a program",
+                Reason.RUNS_PROGRAMS,
+                hint="use Spark's own functions",
+            )
         if name == "UnresolvedWith":
             ctes = self.enter_ctes(node, ctes)
         elif name == "UnresolvedRelation":
@@ -123,14 +161,53 @@ class _Walk:
             self.table_function(node)
         elif name in ("UnresolvedFunction", "UnresolvedAttribute"):
             self.name_in_expression(node, name)
-        elif name == "RelationTimeTravel":
+        elif name == "Alias":
+            self._aliases |= {node.name().lower()} & CLOCK_WORDS
+        elif name in ("Literal", *HIDDEN_NAMES, "RelationTimeTravel"):
+            self.check_fixed(node, name)
+        for child in self.children(node):
+            self.visit(child, ctes=ctes, aliased=name in ("SubqueryAlias", "Sample"))
+
+    def check_fixed(self, node: Java, name: str) -> None:
+        """Refuse what would keep the text from saying what is read, and when."""
+        if name == "RelationTimeTravel":
             raise self.refusal(
                 node,
                 "the query pins a version itself; every source is pinned by the refresh",
                 Reason.TIME_TRAVEL,
+                hint="leave VERSION AS OF and TIMESTAMP AS OF out",
             )
-        for child in self.children(node):
-            self.visit(child, ctes=ctes, aliased=name == "SubqueryAlias")
+        if name in HIDDEN_NAMES:
+            raise self.refusal(
+                node,
+                "IDENTIFIER(…) hides the name of what is used",
+                Reason.SYNTAX,
+                hint="write the name itself",
+            )
+        if not SPECIAL_TIME.search(self.text):
+            return
+        start, stop = self.span(node)
+        if self.text[start:stop].lower().startswith(("date", "timestamp")) and (
+            SPECIAL_TIME.search(self.text[start:stop])
+        ):
+            raise self.refusal(
+                node,
+                f"{self.text[start:stop]} reads the clock when it is parsed",
+                Reason.ANALYSIS_FAILED,
+                hint="write current_date or current_timestamp: they are pinned by the refresh",
+            )
+
+    def check_clock_words(self) -> None:
+        """`current_date` may be a column; if the text itself calls one so, we cannot know."""
+        for word in self._aliases & self.found.clock_words:
+            raise StatementError(
+                f"{word} is the clock and the name of a column",
+                reason=Reason.BAD_COLUMNS,
+                text=self.text,
+                position=0,
+                about=word,
+                hint=f"write `{word}` for the column and {word}() for the clock",
+            )
 
     def children(self, node: Java) -> list[Java]:
         below = list(jvm.items(node.children()))
@@ -155,17 +232,32 @@ class _Walk:
         if len(parts) == 1 and parts[0].lower() in ctes:
             return
         if node.isStreaming():
-            raise self.refusal(node, "a stream cannot be a source", Reason.SOURCE_NOT_DELTA)
+            raise self.refusal(
+                node,
+                f"a stream cannot be a source: {'.'.join(parts)}",
+                Reason.SOURCE_NOT_DELTA,
+                hint="leave STREAM out: refreshes find out themselves what is new",
+            )
         start, stop = self.span(node)
+        word = TABLE_QUERY.search(self.text[:start])
         self.found.references.append(
-            TableReference(start=start, stop=stop, parts=parts, aliased=aliased)
+            TableReference(
+                start=word.start() if word else start,
+                stop=stop,
+                parts=parts,
+                aliased=aliased,
+                query=word is not None,
+            )
         )
 
     def table_function(self, node: Java) -> None:
         name = list(jvm.items(node.name()))[-1].lower()
         if name not in TABLE_FUNCTIONS:
             raise self.refusal(
-                node, f"the table function {name} cannot be pinned", Reason.SOURCE_NOT_DELTA
+                node,
+                f"the table function {name} cannot be pinned",
+                Reason.SOURCE_NOT_DELTA,
+                hint="read Delta tables by their names",
             )
 
     def name_in_expression(self, node: Java, kind: str) -> None:
@@ -173,23 +265,47 @@ class _Walk:
         name = parts[-1]
         if kind == "UnresolvedFunction":
             self.function(node, name, qualified=len(parts) > 1)
-        elif len(parts) == 1 and name in (
-            "current_date",
-            "current_timestamp",
-            "localtimestamp",
-        ):
+        elif len(parts) == 1 and name in CLOCK_WORDS and not self.is_quoted(node):
+            self.found.clock_words.add(name)
             self.clock(node, CLOCKS[name])
+
+    def is_quoted(self, node: Java) -> bool:
+        """In back-ticks: a column, whatever it is called."""
+        return self.text[self.span(node)[0]] == "`"
 
     def function(self, node: Java, name: str, *, qualified: bool) -> None:
         if name in RUN_PROGRAMS:
-            raise self.refusal(node, f"{name} runs code of its own", Reason.RUNS_PROGRAMS)
+            raise self.refusal(
+                node,
+                f"{name} runs code of its own",
+                Reason.RUNS_PROGRAMS,
+                hint="use Spark's own functions",
+            )
         if not qualified and jvm.is_temporary_function(self.spark, name):
             raise self.refusal(
-                node, f"{name} is a temporary function of this session", Reason.TEMPORARY_OBJECT
+                node,
+                f"{name} is a temporary function of this session",
+                Reason.TEMPORARY_OBJECT,
+                hint="make it permanent: CREATE FUNCTION …",
             )
+        self.user_function(node, [*jvm.items(node.nameParts())])
         self.found.functions.add(name)
         if name in CLOCKS and not list(jvm.items(node.arguments())):
             self.clock(node, CLOCKS[name])
+
+    def user_function(self, node: Java, parts: list[str]) -> None:
+        """A function written in SQL runs its own text, which must be as harmless as the query."""
+        text = sql_function_text(self.spark, parts)
+        if text is None:
+            return
+        below = find_references(self.spark, text)
+        if below.references:
+            raise self.refusal(
+                node,
+                f"the function {parts[-1]} reads tables or the clock, which cannot be pinned",
+                Reason.SOURCE_NOT_DELTA,
+                hint="write what it does into the query",
+            )
 
     def clock(self, node: Java, clock: Clock) -> None:
         start, stop = self.span(node)
@@ -202,9 +318,28 @@ class _Walk:
             raise self.refusal(node, "its place in the text is unknown", Reason.INTERNAL)
         return start, stop + 1
 
-    def refusal(self, node: Java, message: str, reason: Reason) -> InvalidInput:
+    def refusal(
+        self, node: Java, message: str, reason: Reason, *, hint: str | None = None
+    ) -> InvalidInput:
         start = jvm.option(node.origin().startIndex()) or 0
-        return StatementError(message, reason=reason, text=self.text, position=start)
+        return StatementError(message, reason=reason, text=self.text, position=start, hint=hint)
+
+
+def sql_function_text(spark: SparkSession, parts: list[str]) -> str | None:
+    """The text of a permanent function written in SQL, as a query; None for all others."""
+    packages, state = jvm.packages(spark), spark._jsparkSession.sessionState()
+    schema = parts[-2] if len(parts) > 1 else spark.catalog.currentDatabase()
+    functions = packages.org.apache.spark.sql.catalyst
+    identifier = functions.FunctionIdentifier(parts[-1], jvm.some(spark, schema))
+    if not state.catalog().isPersistentFunction(identifier):
+        return None
+    stored = state.catalog().externalCatalog().getFunction(schema.lower(), parts[-1].lower())
+    kinds = functions.catalog.UserDefinedFunction
+    if not kinds.isUserDefinedFunction(stored.className()):
+        return None
+    function = kinds.fromCatalogFunction(stored, state.sqlParser())
+    expression = jvm.option(function.exprText())
+    return f"SELECT {expression}" if expression else jvm.option(function.queryText())
 
 
 def _not_a_query(spark: SparkSession, text: str, error: ParseException) -> InvalidInput:
@@ -228,7 +363,13 @@ def _not_a_query(spark: SparkSession, text: str, error: ParseException) -> Inval
             position=0,
             hint="a dynamic table is declared by a SELECT",
         )
-    return StatementError(first_line, reason=Reason.SYNTAX, text=text, position=position)
+    return StatementError(
+        first_line,
+        reason=Reason.SYNTAX,
+        text=text,
+        position=position,
+        hint="the query must run as it is on Spark; try it with tables.sql first",
+    )
 
 
 def _position(text: str, error: ParseException) -> int:

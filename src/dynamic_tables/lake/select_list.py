@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.jvm import Java
+from dynamic_tables.lake.references import CLOCK_WORDS
 
 LISTS = {"Project": "projectList", "Aggregate": "aggregateExpressions"}
 
@@ -24,8 +25,11 @@ def unnamed_columns(spark: SparkSession, query: str) -> list[str]:
         node = below[0]  # of a set operation, the first query gives the names
     found = []
     for expression in jvm.items(getattr(node, LISTS[name])()):
-        if jvm.class_name(expression) == "UnresolvedAlias":
+        kind = jvm.class_name(expression)
+        if kind == "UnresolvedAlias":
             found += _text(expression.child(), query)
+        elif kind == "UnresolvedAttribute":  # current_date is no column
+            found += [word for word in _text(expression, query) if word.lower() in CLOCK_WORDS]
     return found
 
 

@@ -63,9 +63,8 @@ def private_session(
     wanted = {
         key: value for key, value in spark.conf.getAll.items() if not key.startswith(NEVER_COPIED)
     }
-    present = session.conf.getAll
     for key, value in {**wanted, **settings, **PRIVATE_SETTINGS}.items():
-        if present.get(key) != value and session.conf.isModifiable(key):
+        if session.conf.isModifiable(key):
             session.conf.set(key, value)
     use_namespace(session, namespace)
     return session

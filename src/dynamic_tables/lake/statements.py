@@ -13,6 +13,7 @@ from dynamic_tables.reasons import Reason
 
 PROPERTY_DEFINITION = "dynamic_tables.definition"
 PROPERTY_ID = "dynamic_tables.id"
+SUBSTITUTED = re.compile(r"\$\{\S+?\}")
 ODD_COLUMN = re.compile(r"[ ,;{}()\n\t=]")  # Delta stores such names under column mapping only
 
 
@@ -64,6 +65,13 @@ def check_columns(columns: tuple[Column, ...]) -> None:
                 reason=Reason.BAD_COLUMNS,
                 about=column.name,
                 hint="give each column a name of its own with AS",
+            )
+        if SUBSTITUTED.search(column.name):
+            raise InvalidInput(
+                "Spark would replace ${…} in the name by a value of the session",
+                reason=Reason.BAD_COLUMNS,
+                about=column.name,
+                hint="give the column another name with AS",
             )
         if column.type.upper() == "VOID":
             raise InvalidInput(

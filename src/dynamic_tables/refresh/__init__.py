@@ -1,8 +1,11 @@
 """One refresh, readable top to bottom: pin a cut, decide, execute, commit, record.
 
-cut.py       which version of every base table, for a whole set of tables at once
-decide.py    what to do with one table, and why (pure)
-commit.py    exactly once: intent, commit, record; recovery
-table.py     the refresh of one table, step by step
+cut.py       which version of every base table, for a whole set of tables at once (pure)
+decide.py    what to do with one table, and why (pure); facts.py gathers what it needs
+table.py     the refresh of one table: exactly once, recovery included
 run.py       the refresh of a graph: order, concurrency, failures
+preview.py   what the next refresh would do
+states.py    commits in the lake as states
+claims.py    keeping other processes away
+context.py   what every part has at hand
 """

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from dynamic_tables.errors import DynamicTablesError, Held, Refused
+from dynamic_tables.errors import DynamicTablesError, Held, RefreshError, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import SourceState
 from dynamic_tables.model import (
@@ -30,12 +29,12 @@ from dynamic_tables.model import (
     TableState,
 )
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.claims import Heartbeats, claimed
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.cut import CutPlan, Present, plan_cut
-from dynamic_tables.refresh.table import Order, TableRefresh, claimed
+from dynamic_tables.refresh.table import Order, TableRefresh
 from dynamic_tables.store import Claim
 
-BEATS_PER_EXPIRY = 6  # a claim expires after six missed beats
 NOT_COUNTED = frozenset(
     {
         Reason.HELD,
@@ -78,17 +77,14 @@ class GraphRefresh:
         self._request = request
         self._records: dict[str, RefreshRecord] = {}
         self._builds: dict[str, Build] = {}  # of tables refreshed in this call
-        self._claims = _Heartbeats(context)
+        self._claims = Heartbeats(context)
+        self._stopping = threading.Event()  # the user said stop: what fails now is no failure
 
     def run(self) -> RefreshReport:
         plan = self.plan()
         order = plan.graph.order(plan.cut.members)
-        try:
-            with self._claims.beating():
-                self._run_all(plan, order)
-        except KeyboardInterrupt:
-            self._context.lake.cancel()
-            raise
+        with self._claims.beating():
+            self._run_all(plan, order)
         records = tuple(self._records[key] for key in order if key in self._records)
         return RefreshReport(refresh_id=plan.refresh_id, records=records)
 
@@ -172,7 +168,9 @@ class GraphRefresh:
                     for future in done:
                         self._records[running.pop(future)] = future.result()
             except BaseException:
+                self._stopping.set()
                 self._context.lake.cancel()
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
     def _ready(self, plan: Plan, table_id: str) -> bool:
@@ -255,6 +253,8 @@ class GraphRefresh:
         self, plan: Plan, definition: Definition, error: DynamicTablesError, started: datetime
     ) -> RefreshRecord:
         """Record what went wrong; too many failures in a row suspend the table."""
+        if self._stopping.is_set():
+            error = _interrupted(definition)
         skipped = error.reason is Reason.SUSPENDED
         build = plan.states[definition.table_id].build
         record = RefreshRecord(
@@ -283,45 +283,6 @@ class GraphRefresh:
             store.set_status(definition.table_id, Status.SUSPENDED, because)
             record = replace(record, note=f"suspended after {failures} failures in a row")
         return record
-
-
-class _Heartbeats:
-    """Keeps the claims of one refresh alive from a thread of its own."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._claims: dict[int, Claim] = {}
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-
-    @contextmanager
-    def beating(self) -> Generator[None]:
-        thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
-
-    @contextmanager
-    def kept(self, claim: Claim) -> Generator[None]:
-        with self._lock:
-            self._claims[claim.token] = claim
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._claims[claim.token]
-
-    def _beat(self) -> None:
-        """A lost claim is no matter here: the store refuses what its owner writes."""
-        interval = self._context.settings["claim_expires_s"] / BEATS_PER_EXPIRY
-        while not self._stop.wait(interval):
-            with self._lock:
-                claims = list(self._claims.values())
-            for claim in claims:
-                self._context.store.heartbeat(claim)
 
 
 def _newest(plan: Plan, parent: str, build: Build) -> int:
@@ -354,6 +315,15 @@ def _upstream_failed(definition: Definition, record: RefreshRecord) -> DynamicTa
         reason=reason,
         about=str(definition.name),
         hint=f"see the error of {record.table}",
+    )
+
+
+def _interrupted(definition: Definition) -> RefreshError:
+    return RefreshError(
+        "stopped by the user; the table is as it was",
+        reason=Reason.INTERRUPTED,
+        about=str(definition.name),
+        hint="refresh again to go on",
     )
 
 

@@ -15,13 +15,11 @@ then skipped.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamic_tables.errors import DynamicTablesError, Held, RefreshError
-from dynamic_tables.lake.base import Commit, Lake, Rows, Stamp, Standing, WorkArea
+from dynamic_tables.lake.base import Commit, Rows, Stamp, Standing, WorkArea
 from dynamic_tables.model import (
     Action,
     Build,
@@ -36,13 +34,12 @@ from dynamic_tables.model import (
     Work,
 )
 from dynamic_tables.reasons import Reason
-from dynamic_tables.refresh.context import Context, Stopwatch, is_dead
+from dynamic_tables.refresh.context import Context, Stopwatch
 from dynamic_tables.refresh.decide import Decision, decide
 from dynamic_tables.refresh.facts import gather, is_ours
+from dynamic_tables.refresh.states import FENCE, behind_note, build_of, newest_build, with_metrics
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim
-
-FENCE = "fence"  # the strategy in the stamp of a commit that only takes a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,12 +241,12 @@ class TableRefresh:
         before: Build | None,
         work: Work,
     ) -> RefreshRecord:
-        build = _build_of(commit)
+        build = build_of(commit)
         record = self._record(
             decision,
             build=build,
             cut_from=before.cut if before else None,
-            work=_with_metrics(work, commit.metrics),
+            work=with_metrics(work, commit.metrics),
             refresh_id=intent.refresh_id,
         )
         self._adopt_views()
@@ -274,6 +271,8 @@ class TableRefresh:
     def _recover(self) -> TableState:
         """Settle what an earlier refresh left; the table's state as it is then."""
         state = self._state()
+        if state.build is None and not self._lake.is_laid_out(self._definition):
+            self._lake.lay_out(self._definition)  # CREATE died between store and lake
         standing = self._lake.standing(self._definition)
         if standing.definition.revision > self._definition.revision:
             self._definition = standing.definition
@@ -399,74 +398,3 @@ class _Write:
             self.area.apply_difference(definition, stamp)
         else:
             self.area.overwrite(self.rows, definition, stamp)
-
-
-def newest_build(lake: Lake, definition: Definition) -> Build | None:
-    """The state that the lake itself records: our newest commit that is no fence."""
-    standing = lake.standing(definition)
-    for commit in lake.commits(definition, -1, standing.version):
-        if is_ours(commit, definition) and commit.stamp and commit.stamp.strategy != FENCE:
-            return _build_of(commit)
-    return None
-
-
-def _build_of(commit: Commit) -> Build:
-    stamp = commit.stamp
-    assert stamp is not None
-    return Build(
-        table_id=stamp.table_id,
-        sequence=stamp.sequence,
-        version=commit.version,
-        cut=Cut.from_json(stamp.cut),
-        pins=tuple(Pin.from_json(pin) for pin in stamp.pins),
-        fingerprint=stamp.fingerprint,
-    )
-
-
-def _with_metrics(work: Work, metrics: Mapping[str, str]) -> Work:
-    """Rows, files and bytes as Delta counted them in the commit."""
-
-    def number(*names: str) -> int | None:
-        found = [int(metrics[name]) for name in names if name in metrics]
-        return sum(found) if found else None
-
-    merged = "numTargetRowsInserted" in metrics
-    deleted = number("numTargetRowsDeleted") if merged else work.rows_deleted
-    return replace(
-        work,
-        rows_inserted=number("numTargetRowsInserted") if merged else number("numOutputRows"),
-        rows_updated=number("numTargetRowsUpdated") if merged else 0,
-        rows_deleted=deleted,
-        bytes_written=number("numOutputBytes", "numTargetBytesAdded"),
-        files_written=number("numFiles", "numTargetFilesAdded"),
-    )
-
-
-def behind_note(pins: tuple[Pin, ...]) -> str | None:
-    """Say which sources have newer versions than the cut."""
-    behind = [
-        f"{pin.name} has version {pin.latest}, read at {pin.version}"
-        for pin in pins
-        if pin.latest > pin.version
-    ]
-    return "; ".join(behind) or None
-
-
-@contextmanager
-def claimed(context: Context, definition: Definition, refresh_id: str) -> Generator[Claim]:
-    """Keep other live processes away from a table; raises Held if one is at it."""
-    claim = context.store.claim(
-        definition.table_id,
-        refresh_id,
-        owner=str(context.owner),
-        host=context.owner.host,
-        pid=context.owner.pid,
-        expires_s=context.settings["claim_expires_s"],
-        is_owner_dead=is_dead,
-    )
-    try:
-        reached(Step.CLAIMED, str(definition.name))
-        yield claim
-    finally:
-        context.store.release(claim)
-    reached(Step.RELEASED, str(definition.name))

@@ -1,0 +1,26 @@
+"""The command line: `dynamic-tables` and its verbs.
+
+    program.py    the program: global flags, one shape for all errors, exit codes
+    session.py    settings, the open lake, progress, printing
+    declaring.py  create alter suspend resume drop optimize
+    looking.py    refresh plan explain list show history graph verify
+    tools.py      sql config doctor demo
+
+Data goes to stdout, everything else to stderr: progress, notes and errors.
+"""
+
+from __future__ import annotations
+
+from dynamic_tables.cli import declaring, looking, tools
+from dynamic_tables.cli.program import Program, program
+
+for _verb in (*declaring.VERBS, *looking.VERBS, *tools.VERBS):
+    program.add_command(_verb)
+
+
+def main() -> None:
+    """The entry point; it exits with one of the documented codes."""
+    program.main()
+
+
+__all__ = ["Program", "main", "program"]

@@ -1,0 +1,118 @@
+"""What every verb has at hand: settings, the open lake, a progress line, and where to print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import click
+from rich.console import Console, RenderableType
+
+from dynamic_tables.app import DynamicTables
+from dynamic_tables.connect import STORE_FILE, connect
+from dynamic_tables.errors import SetupError
+from dynamic_tables.reasons import Reason
+from dynamic_tables.render import ProgressLine, console
+from dynamic_tables.settings import Settings, load_settings
+from dynamic_tables.store import open_store
+
+
+@dataclass(slots=True)
+class Invocation:
+    """One run of the program."""
+
+    flags: dict[str, Any] = field(default_factory=dict)  # settings given as flags
+    json: bool = False
+    _settings: Settings | None = None
+    _err: Console | None = None
+    _line: ProgressLine | None = None
+
+    @property
+    def settings(self) -> Settings:
+        if self._settings is None:
+            self._settings = load_settings(self.flags)
+        return self._settings
+
+    # Opening
+
+    @contextmanager
+    def tables(self, doing: str = "working") -> Generator[DynamicTables]:
+        """The tables of the lake, with Spark; a progress line shows what Spark is doing."""
+        with self.progress(doing) as line:
+            line.say("starting Spark")
+            opened = connect(settings=self.settings, say=self.note)
+            line.watch(opened)
+            try:
+                yield opened
+            except KeyboardInterrupt:
+                opened.lake.cancel()
+                raise
+            except opened.lake.faults as error:
+                raise opened.lake.told(error, about=doing) from error
+            finally:
+                line.stop()
+                opened.close()
+
+    @contextmanager
+    def records(self) -> Generator[DynamicTables]:
+        """The tables as the store knows them: for verbs that need no Spark, in a fraction of the
+        time."""
+        place = self.settings["store"] or self._store_file()
+        with open_store(place) as store:
+            lake = cast("Any", _NoSpark())
+            yield DynamicTables(lake, store, self.settings, say=self.note)
+
+    def _store_file(self) -> Path:
+        """The embedded store; looking at a lake that is not there must not make one."""
+        folder = Path(self.settings["lake"]).expanduser().absolute()
+        if not (folder / STORE_FILE).is_file():
+            raise SetupError(
+                "there is no lake with dynamic tables here",
+                reason=Reason.STORE_MISSING,
+                about=str(folder),
+                hint="--lake names another folder; `dynamic-tables create` makes a first table",
+            )
+        return folder / STORE_FILE
+
+    # Printing
+
+    @property
+    def err(self) -> Console:
+        """For people: one console, so that notes and the progress line do not mix."""
+        if self._err is None:
+            self._err = console(sys.stderr)
+        return self._err
+
+    def note(self, text: str) -> None:
+        self.err.print(text, style="dim", soft_wrap=True)
+
+    def show(self, data: Any, shown: RenderableType) -> None:
+        """The result of a verb: data with `--json`, else for people."""
+        if self.json:
+            click.echo(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+            return
+        if self._line is not None:
+            self._line.pause()  # both may be the same terminal
+        console(sys.stdout).print(shown)
+
+    @contextmanager
+    def progress(self, doing: str) -> Generator[ProgressLine]:
+        """A line on stderr while Spark works, if somebody sits there."""
+        visible = self.err.is_terminal and not self.json
+        self._line = ProgressLine(self.err if visible else None, doing)
+        try:
+            yield self._line
+        finally:
+            self._line.stop()
+
+
+class _NoSpark:
+    """Stands where the lake would be: it knows in which schema a process begins, and no more."""
+
+    def namespace(self) -> tuple[str, str]:
+        return ("spark_catalog", "default")

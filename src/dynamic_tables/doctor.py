@@ -1,0 +1,247 @@
+"""Checks of everything the product stands on; each says what is found and what to do about it.
+
+A check that is not ok makes `dynamic-tables doctor` fail. One that is ok and has a hint all the
+same tells something that the user may want to do.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from dynamic_tables.connect import STORE_FILE, connect
+from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.lake import embedded
+from dynamic_tables.model import Status, TableState, utc_now
+from dynamic_tables.refresh.context import is_dead
+from dynamic_tables.render import grid
+from dynamic_tables.settings import Settings
+from dynamic_tables.store import Store, open_store
+from dynamic_tables.store.migrations import MIGRATIONS
+
+MINIMUM_PYTHON = (3, 11)
+NEEDED_BYTES = 100 * 2**20  # below this, Spark's own temporary files no longer fit
+GIGABYTE = 2**30
+PROBE_ROWS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    ok: bool
+    detail: str  # what was found
+    hint: str | None = None  # what to do about it
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(settings: Settings, *, spark: bool, say: Callable[[str], None]) -> list[Check]:
+    """All checks, in the order in which things build on each other."""
+    folder = Path(settings["lake"]).expanduser().absolute()
+    checks = [
+        _python(),
+        _tried("java", embedded.check_java),
+        _tried("packages", embedded.check_packages),
+        _jars(settings),
+        _folder(folder),
+        _space(folder),
+        *_store(settings, folder),
+        _drivers(folder),
+    ]
+    if spark:
+        checks += _with_spark(settings, folder, say)
+    return checks
+
+
+def checks_table(checks: Sequence[Check]) -> RenderableType:
+    rows = [[_mark(check), check.name, check.detail, check.hint or ""] for check in checks]
+    return grid(["", "check", "found", "what to do"], rows)
+
+
+def _mark(check: Check) -> Text:
+    if not check.ok:
+        return Text("✗", style="red")
+    return Text("!", style="yellow") if check.hint else Text("✓", style="green")
+
+
+def _tried(name: str, look: Callable[[], str]) -> Check:
+    """A check that is an error of ours when it fails."""
+    try:
+        return Check(name=name, ok=True, detail=look())
+    except DynamicTablesError as error:
+        return _broken(name, error)
+
+
+def _broken(name: str, error: DynamicTablesError) -> Check:
+    about = f"{error.about}: " if error.about else ""
+    return Check(name=name, ok=False, detail=f"{about}{error.message}", hint=error.hint)
+
+
+# The machine.
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    needed = ".".join(map(str, MINIMUM_PYTHON))
+    return Check(
+        name="python",
+        ok=sys.version_info >= MINIMUM_PYTHON,
+        detail=f"Python {found} ({sys.executable})",
+        hint=None if sys.version_info >= MINIMUM_PYTHON else f"install Python {needed} or later",
+    )
+
+
+def _jars(settings: Settings) -> Check:
+    jars = embedded.cached_jars(settings)
+    folder = embedded.jar_folder(settings)
+    return Check(
+        name="delta jars",
+        ok=True,
+        detail=f"{len(jars)} in {folder}" if jars else f"none in {folder} yet",
+        hint=None if jars else "the first start downloads them from Maven Central",
+    )
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _folder(folder: Path) -> Check:
+    place = _existing(folder)
+    usable = place.is_dir() and os.access(place, os.R_OK | os.W_OK | os.X_OK)
+    made = "" if place == folder else ", made on first use"
+    return Check(
+        name="lake folder",
+        ok=usable,
+        detail=f"{folder}{made}" if usable else f"{place} cannot be written",
+        hint=None if usable else "choose another folder with --lake, or ask for access",
+    )
+
+
+def _space(folder: Path) -> Check:
+    free = shutil.disk_usage(_existing(folder)).free
+    hint = None if free >= GIGABYTE else "less than a gigabyte is left: make room"
+    return Check(
+        name="disk space", ok=free >= NEEDED_BYTES, detail=f"{free / GIGABYTE:.1f} GB", hint=hint
+    )
+
+
+def _drivers(folder: Path) -> Check:
+    return Check(
+        name="other writers",
+        ok=True,
+        detail=f"{folder} is a local disk: Delta excludes writers of one JVM only; refreshes of "
+        "several processes exclude each other by a lock of ours, other programs do not know it",
+    )
+
+
+# The store.
+
+
+def _store(settings: Settings, folder: Path) -> Iterator[Check]:
+    file = folder / STORE_FILE
+    if not settings["store"] and not file.exists():
+        yield Check(name="store", ok=True, detail=f"{file}, made on first use")
+        return
+    try:
+        with open_store(settings["store"] or file) as store:
+            states = store.tables()
+            yield Check(
+                name="store",
+                ok=True,
+                detail=f"{store.url}, schema version {len(MIGRATIONS)}, {len(states)} tables",
+            )
+            yield _unfinished(store, states)
+            yield _suspended(states)
+    except DynamicTablesError as error:
+        yield _broken("store", error)
+
+
+def _unfinished(store: Store, states: Sequence[TableState]) -> Check:
+    """Work that a dead process left; the next refresh completes it."""
+    names = {state.definition.table_id: str(state.definition.name) for state in states}
+    open_ = {name for key, name in names.items() if store.intent(key) is not None}
+    left = {names.get(claim["table_id"], "?") for claim in _claims(store) if _is_left(claim)}
+    unfinished = ", ".join(sorted(open_ | left))
+    return Check(
+        name="unfinished refreshes",
+        ok=True,
+        detail=unfinished or "none",
+        hint="dynamic-tables refresh completes them" if unfinished else None,
+    )
+
+
+def _claims(store: Store) -> list[dict[str, Any]]:
+    columns, rows = store.read_rows("refresh_claims")
+    return [dict(zip((name for name, _ in columns), row, strict=True)) for row in rows]
+
+
+def _is_left(claim: dict[str, Any]) -> bool:
+    expired = datetime.fromisoformat(claim["expires_at"]) < utc_now()
+    return expired or is_dead(claim["host"], claim["pid"])
+
+
+def _suspended(states: Sequence[TableState]) -> Check:
+    found = [
+        f"{state.definition.name} ({state.suspended_because or 'by hand'})"
+        for state in states
+        if state.status is Status.SUSPENDED
+    ]
+    return Check(
+        name="suspended tables",
+        ok=True,
+        detail=", ".join(found) or "none",
+        hint="dynamic-tables resume NAME" if found else None,
+    )
+
+
+# Spark.
+
+
+def _with_spark(settings: Settings, folder: Path, say: Callable[[str], None]) -> Iterator[Check]:
+    works = _tried("spark and delta", lambda: _probe(settings, say))
+    yield works
+    if works.ok and (folder / STORE_FILE).exists():
+        yield _tried_unknown(settings, say)
+
+
+def _probe(settings: Settings, say: Callable[[str], None]) -> str:
+    """Write and read a table in a lake of its own."""
+    with tempfile.TemporaryDirectory(prefix="dynamic-tables-doctor-") as folder:
+        apart = replace(settings, values={**settings.values, "store": ""})
+        with connect(folder, settings=apart, say=say) as tables:
+            tables.sql("CREATE TABLE probe (n INT) USING delta")
+            tables.sql("INSERT INTO probe VALUES (1), (2), (3)")
+            found = tables.sql("SELECT count(*) FROM probe").collect()[0][0]
+            assert found == PROBE_ROWS, f"{found} rows read, {PROBE_ROWS} written"
+            return f"Spark {tables.spark.version}: a Delta table was written and read"
+
+
+def _tried_unknown(settings: Settings, say: Callable[[str], None]) -> Check:
+    try:
+        with connect(settings=settings, say=say) as tables:
+            known = {state.definition.table_id for state in tables.list()}
+            there = [d for d in tables.lake.stored_definitions() if d.table_id not in known]
+    except DynamicTablesError as error:
+        return _broken("tables unknown to the store", error)
+    names = ", ".join(sorted(str(definition.name) for definition in there))
+    return Check(
+        name="tables unknown to the store",
+        ok=not there,
+        detail=names or "none",
+        hint="dynamic-tables doctor --rebuild" if there else None,
+    )

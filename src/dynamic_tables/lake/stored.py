@@ -1,0 +1,219 @@
+"""The stored tables: plain Delta tables with the rows and definitions of dynamic tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from dynamic_tables.errors import InternalError, InvalidInput, SetupError
+from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake.area import commit_lock
+from dynamic_tables.lake.base import Commit, Standing
+from dynamic_tables.lake.faults import headline
+from dynamic_tables.lake.jvm import Java
+from dynamic_tables.lake.log import commits_between
+from dynamic_tables.lake.statements import (
+    PROPERTY_DEFINITION,
+    PROPERTY_ID,
+    create_table,
+    register,
+    set_definition,
+)
+from dynamic_tables.model import Definition
+from dynamic_tables.names import TableName, check_not_reserved, literal, quote
+from dynamic_tables.reasons import Reason
+
+SESSION_CATALOG_NAMES = re.compile(r"[A-Za-z0-9_]+")  # what Spark's own catalog accepts
+
+
+class StoredTables:
+    """Making, finding, describing and deleting stored tables."""
+
+    def __init__(self, spark: SparkSession, *, warehouse: str | None, lock_wait_s: float) -> None:
+        self.spark = spark
+        self._warehouse = warehouse
+        self._lock_wait_s = lock_wait_s
+
+    def check_name(self, name: TableName) -> None:
+        """The catalog can hold the name, the schema exists, and nobody has the name."""
+        check_not_reserved(name.name, what="table")
+        in_session_catalog = name.catalog.lower() == catalog.SESSION_CATALOG
+        if in_session_catalog and not SESSION_CATALOG_NAMES.fullmatch(name.name):
+            raise InvalidInput(
+                "Spark's own catalog accepts letters, digits and _ in table names only",
+                reason=Reason.BAD_NAME,
+                about=str(name),
+                hint="choose a plain name; column names may be anything",
+            )
+        self._schema_location(name)
+        if catalog.exists(self.spark, name):
+            raise InvalidInput(
+                "there is a table or view of this name already",
+                reason=Reason.ALREADY_EXISTS,
+                about=str(name),
+                hint=f"DROP TABLE {name}, or choose another name",
+            )
+
+    def location_for(self, name: TableName, table_id: str) -> str:
+        """A folder of its own: names may be used again, folders never."""
+        base = self._schema_location(name) or self._warehouse
+        if base is None:
+            raise SetupError(
+                "there is no place to store the table",
+                reason=Reason.STORE_MISSING,
+                about=str(name),
+                hint='name one: connect(spark=spark, warehouse="s3a://bucket/lake", store=…)',
+            )
+        folder = re.sub(r"[^A-Za-z0-9_]", "_", name.name).lower()
+        return f"{base.rstrip('/')}/{folder}-{table_id[:8]}"
+
+    def _schema_location(self, name: TableName) -> str | None:
+        if name.catalog.lower() != catalog.SESSION_CATALOG:
+            return None
+        try:
+            metadata = jvm.session_catalog(self.spark).getDatabaseMetadata(name.schema)
+        except AnalysisException as error:
+            raise InvalidInput(
+                "there is no such schema",
+                reason=Reason.BAD_NAME,
+                about=f"{name.catalog}.{name.schema}",
+                hint=f"CREATE SCHEMA {quote(name.schema)}",
+            ) from error
+        return metadata.locationUri().toString()
+
+    def is_laid_out(self, definition: Definition) -> bool:
+        return self._stored_id(definition.location) == definition.table_id
+
+    def lay_out(self, definition: Definition) -> None:
+        """Make the empty stored table with its properties; nobody sees it yet."""
+        try:
+            self.spark.sql(create_table(definition))
+        except AnalysisException as error:
+            raise InvalidInput(
+                headline(error), reason=Reason.BAD_COLUMNS, about=str(definition.name)
+            ) from error
+
+    def publish(self, definition: Definition) -> None:
+        """Let the name point to the stored table, if it does not yet."""
+        name = definition.name
+        if not catalog.exists(self.spark, name):
+            self.spark.sql(register(name, definition.location))
+
+    def apply_layout(self, definition: Definition) -> None:
+        """Options that Delta itself keeps: clustering and the comment."""
+        options = definition.options
+        clustering = ", ".join(map(quote, options.cluster_by)) if options.cluster_by else None
+        table = f"delta.{quote(definition.location)}"
+        with self.commit_lock(definition):
+            change = f"CLUSTER BY ({clustering})" if clustering else "CLUSTER BY NONE"
+            if not options.partitioned_by:
+                self.spark.sql(f"ALTER TABLE {table} {change}")
+            self.spark.sql(f"COMMENT ON TABLE {table} IS {literal(options.comment or '')}")
+
+    def optimize(self, definition: Definition) -> None:
+        """Let Delta compact (and cluster) the stored table; no row changes."""
+        with self.commit_lock(definition):
+            self.spark.sql(f"OPTIMIZE delta.{quote(definition.location)}")
+
+    def unpublish(self, name: TableName) -> None:
+        """Take the name away; the files stay."""
+        self.spark.sql(f"DROP TABLE IF EXISTS {name.sql}")
+
+    def save_definition(self, definition: Definition) -> None:
+        """Keep the definition with the table, so that a lost store can be rebuilt."""
+        with self.commit_lock(definition):
+            self.spark.sql(set_definition(definition))
+
+    def erase(self, definition: Definition) -> None:
+        """Delete the stored table's own folder, and nothing else."""
+        if self._stored_id(definition.location) not in (None, definition.table_id):
+            raise InternalError(
+                "the folder belongs to another table",
+                reason=Reason.LAKE_CHANGED,
+                about=definition.location,
+            )
+        path, files = jvm.hadoop_path(self.spark, definition.location)
+        files.delete(path, True)
+
+    def _stored_id(self, location: str) -> str | None:
+        snapshot = self._snapshot_at(location)
+        if snapshot.version() < 0:
+            return None
+        return _property(snapshot, PROPERTY_ID)
+
+    def standing(self, definition: Definition) -> Standing:
+        snapshot = self._snapshot_at(definition.location)
+        text = None if snapshot.version() < 0 else _property(snapshot, PROPERTY_DEFINITION)
+        if text is None:
+            raise SetupError(
+                f"the stored table is not at {definition.location} any more",
+                reason=Reason.LAKE_CHANGED,
+                about=str(definition.name),
+                hint=f"DROP DYNAMIC TABLE {definition.name} and create it again",
+            )
+        return Standing(
+            sequence=jvm.transaction_version(snapshot, definition.table_id) or 0,
+            version=snapshot.version(),
+            definition=Definition.from_json(json.loads(text)),
+            columns=catalog.columns_of(snapshot.metadata().schema()),
+        )
+
+    def _snapshot_at(self, location: str) -> Java:
+        log = jvm.delta_log_by_path(self.spark, location)
+        return jvm.newest_snapshot(self.spark, log)
+
+    def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]:
+        """The commits of the stored table in (after, to], newest first; what is left of them."""
+        return commits_between(self.spark, definition.location, after, to)
+
+    def read(self, definition: Definition, version: int | None) -> DataFrame:
+        if version is None:
+            return self.spark.table(definition.name.sql)
+        return self.spark.read.option("versionAsOf", version).table(definition.name.sql)
+
+    def changes(self, definition: Definition, start: int, end: int) -> DataFrame:
+        """The change feed of the stored table in [start, end]."""
+        reader = self.spark.read.option("readChangeFeed", "true")
+        frame = reader.option("startingVersion", start).option("endingVersion", end)
+        return frame.table(definition.name.sql)
+
+    def stored_definitions(self) -> Iterator[Definition]:
+        """The definitions that lie in the schemas' folders, for rebuilding a lost store."""
+        for location in self._folders():
+            snapshot = self._snapshot_at(location)
+            text = None if snapshot.version() < 0 else _property(snapshot, PROPERTY_DEFINITION)
+            if text is not None:
+                yield Definition.from_json(json.loads(text))
+
+    def _folders(self) -> Iterator[str]:
+        """Every Delta table directly below the warehouse or one of its schemas' folders."""
+        roots = {self._warehouse} if self._warehouse else set()
+        for schema in self.spark.catalog.listDatabases():
+            if schema.locationUri:
+                roots.add(schema.locationUri)
+        seen = set()
+        for root in sorted(roots):
+            path, files = jvm.hadoop_path(self.spark, root)
+            for status in files.listStatus(path) if files.exists(path) else ():
+                place = status.getPath().toString()
+                log, _ = jvm.hadoop_path(self.spark, f"{place}/_delta_log")
+                if place not in seen and files.exists(log):
+                    seen.add(place)
+                    yield place
+
+    def commit_lock(self, definition: Definition) -> AbstractContextManager[None]:
+        return commit_lock(
+            self.spark,
+            definition.location,
+            about=str(definition.name),
+            wait_s=self._lock_wait_s,
+        )
+
+
+def _property(snapshot: Java, key: str) -> str | None:
+    return jvm.option(snapshot.metadata().configuration().get(key))

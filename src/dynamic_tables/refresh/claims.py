@@ -1,0 +1,73 @@
+"""Claims: who may touch a table, and how the right is kept while Spark works."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from dynamic_tables.model import Definition
+from dynamic_tables.refresh.context import Context, is_dead
+from dynamic_tables.steps import Step, reached
+from dynamic_tables.store import Claim
+
+BEATS_PER_EXPIRY = 6  # a claim expires after six missed beats
+
+
+@contextmanager
+def claimed(context: Context, definition: Definition, refresh_id: str) -> Generator[Claim]:
+    """Keep other live processes away from a table; raises Held if one is at it."""
+    claim = context.store.claim(
+        definition.table_id,
+        refresh_id,
+        owner=str(context.owner),
+        host=context.owner.host,
+        pid=context.owner.pid,
+        expires_s=context.settings["claim_expires_s"],
+        is_owner_dead=is_dead,
+    )
+    try:
+        reached(Step.CLAIMED, str(definition.name))
+        yield claim
+    finally:
+        context.store.release(claim)
+    reached(Step.RELEASED, str(definition.name))
+
+
+class Heartbeats:
+    """Keeps the claims of one refresh alive from a thread of its own."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._claims: dict[int, Claim] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    @contextmanager
+    def beating(self) -> Generator[None]:
+        thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    @contextmanager
+    def kept(self, claim: Claim) -> Generator[None]:
+        with self._lock:
+            self._claims[claim.token] = claim
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._claims[claim.token]
+
+    def _beat(self) -> None:
+        """A lost claim is no matter here: the store refuses what its owner writes."""
+        interval = self._context.settings["claim_expires_s"] / BEATS_PER_EXPIRY
+        while not self._stop.wait(interval):
+            with self._lock:
+                claims = list(self._claims.values())
+            for claim in claims:
+                self._context.store.heartbeat(claim)

@@ -1,0 +1,73 @@
+"""A line that says what Spark is doing, while somebody waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from dynamic_tables.app import DynamicTables
+
+POLL_S = 0.5  # how often Spark is asked how far it is
+NAMED = 3  # tables that fit into the line
+
+
+class ProgressLine:
+    """Tables under way, tasks done, elapsed; asked for from a thread of its own.
+
+    Without a console nothing is shown. Not rich's Status: that one sends all of stdout to the
+    console of the line, so data would come out on stderr.
+    """
+
+    def __init__(self, err: Console | None, doing: str) -> None:
+        self._doing = doing
+        self._spinner = Spinner("dots")
+        self._live = None if err is None else _live(err, self._spinner)
+        self._started = time.monotonic()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def say(self, text: str) -> None:
+        if self._live is not None and not self._stop.is_set():
+            elapsed = round(time.monotonic() - self._started)
+            self._spinner.update(text=Text(f"{text} · {elapsed} s"))
+            self._live.start()
+
+    def watch(self, tables: DynamicTables) -> None:
+        """From now on, show what Spark is doing."""
+        if self._live is None:
+            return
+        self.say(self._doing)
+        self._thread = threading.Thread(target=self._poll, args=(tables,), daemon=True)
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Make room for other output; the line comes back by itself."""
+        if self._live is not None:
+            self._live.stop()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.pause()
+
+    def _poll(self, tables: DynamicTables) -> None:
+        while not self._stop.wait(POLL_S):
+            try:
+                under_way = tables.lake.progress()
+            except tables.lake.faults:
+                continue  # a refresh that ends just now; the work itself tells its errors
+            done = sum(item.tasks_done for item in under_way)
+            tasks = sum(item.tasks for item in under_way)
+            names = ", ".join(item.label.split(" ", 1)[-1] for item in under_way[:NAMED])
+            counted = f" · {done}/{tasks} tasks" if tasks else ""
+            self.say(f"{self._doing}{': ' if names else ''}{names}{counted}")
+
+
+def _live(err: Console, spinner: Spinner) -> Live:
+    return Live(spinner, console=err, transient=True, redirect_stdout=False, redirect_stderr=False)

@@ -1,0 +1,110 @@
+"""What refreshes did or would do, and whether tables are right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from dynamic_tables.app import Verification
+from dynamic_tables.declare import Declared
+from dynamic_tables.model import Outcome, Pin, RefreshRecord, Work
+from dynamic_tables.names import TableName
+from dynamic_tables.refresh.preview import Planned
+from dynamic_tables.render.basics import Cell, clock_time, grid, seconds, value_text
+
+OUTCOME_STYLE = {Outcome.DONE: "green", Outcome.SKIPPED: "yellow", Outcome.FAILED: "red"}
+
+
+def records_table(records: Sequence[RefreshRecord], *, dated: bool = False) -> RenderableType:
+    """One line a refresh; notes and errors below, where they have room."""
+    headings = ["table", "did", "reason", "rows", "read", "time"]
+    rows = [_record_row(record) for record in records]
+    if dated:
+        headings.insert(0, "started")
+        rows = [[clock_time(r.started_at), *row] for r, row in zip(records, rows, strict=True)]
+    below = [line for record in records for line in _remarks(record)]
+    return Group(grid(headings, rows), *below)
+
+
+def _record_row(record: RefreshRecord) -> list[Cell]:
+    return [
+        str(record.table) + ("" if record.version is None else f"@{record.version}"),
+        record.action.value + (f" {record.strategy.value}" if record.strategy else ""),
+        Text(record.reason.value, style=OUTCOME_STYLE[record.outcome]),
+        rows_changed(record.work),
+        pins_text(record.pins, record.table),
+        seconds(record.duration_ms / 1000),
+    ]
+
+
+def _remarks(record: RefreshRecord) -> list[Text]:
+    lines = []
+    if record.note:
+        lines.append(Text(f"  {record.table}: {record.note}", style="dim"))
+    if record.error:
+        about = "" if str(record.table) in record.error else f"{record.table}: "
+        lines.append(Text(f"  {about}{record.error}", style="red"))
+    return lines
+
+
+def rows_changed(work: Work) -> str:
+    """What happened to the rows, in three signs.
+
+    >>> rows_changed(Work(rows_inserted=3, rows_deleted=1))
+    '+3 -1'
+    """
+    counted = (("+", work.rows_inserted), ("~", work.rows_updated), ("-", work.rows_deleted))
+    return " ".join(f"{sign}{number}" for sign, number in counted if number)
+
+
+def pins_text(pins: Sequence[Pin], reader: TableName) -> str:
+    """Sources with the versions that were read."""
+    return ", ".join(f"{near(pin.name, reader)}@{pin.version}" for pin in pins)
+
+
+def near(name: TableName, reader: TableName) -> str:
+    """A source as its reader would call it: no schema if it is the reader's own."""
+    same = (name.catalog, name.schema) == (reader.catalog, reader.schema)
+    return str(name).removeprefix(f"{name.schema}.") if same else str(name)
+
+
+def plan_table(planned: Sequence[Planned]) -> RenderableType:
+    rows = [
+        [
+            str(row.table),
+            row.action.value,
+            row.strategy.value if row.strategy else "",
+            row.reason.value,
+            row.detail,
+        ]
+        for row in planned
+    ]
+    return grid(["table", "action", "strategy", "reason", "detail"], rows)
+
+
+def declared_text(declared: Declared) -> RenderableType:
+    parts: list[RenderableType] = [Text(f"{declared.table}: {declared.did}", style="green")]
+    if declared.report is not None:
+        parts.append(records_table(declared.report.records))
+    parts += [Text(f"note: {note}", style="dim") for note in declared.notes]
+    return Group(*parts)
+
+
+def verification_text(verified: Verification) -> RenderableType:
+    """One line if the table is right, else the rows that differ."""
+    if verified.ok:
+        line = f"✓ {verified.table}@{verified.version} equals its query"
+        return Text(line, style="green")
+    difference = verified.difference
+    head = Text(
+        f"✗ {verified.table}@{verified.version} differs from its query: "
+        f"{difference.missing} rows missing, {difference.unexpected} unexpected",
+        style="red",
+    )
+    names = list(difference.sample[0]) if difference.sample else []
+    rows = [[value_text(row[name]) for name in names] for row in difference.sample]
+    shown = ["" if name == "_difference" else name for name in names]
+    return Group(head, Padding(grid(shown, rows), (0, 0, 0, 2)))

@@ -1,0 +1,160 @@
+"""What tables there are, and everything about one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from dynamic_tables.answers import Explanation, stored_form
+from dynamic_tables.model import RefreshRecord, Status, TableState
+from dynamic_tables.options import Options
+from dynamic_tables.render.basics import Cell, grid, instant, key_values, sql_text
+from dynamic_tables.render.refreshes import near, pins_text, records_table
+
+
+def tables_table(states: Sequence[TableState]) -> RenderableType:
+    if not states:
+        return Text("no dynamic tables yet; `dynamic-tables create --help` shows how to make one")
+    rows = [
+        [
+            str(state.definition.name),
+            status_text(state),
+            str(state.build.version) if state.build else "",
+            reads_text(state),
+            str(state.definition.options.target_lag or "by hand"),
+            instant(state.build.cut.instant) if state.build else "",
+        ]
+        for state in states
+    ]
+    return grid(["table", "status", "version", "reads", "refreshed", "as of"], rows)
+
+
+def status_text(state: TableState) -> Text:
+    if state.status is Status.SUSPENDED:
+        return Text("suspended", style="yellow")
+    if state.build is None:
+        return Text("not loaded", style="yellow")
+    if state.failures:
+        return Text(f"failing ({state.failures})", style="red")
+    return Text("active", style="green")
+
+
+def reads_text(state: TableState) -> str:
+    """The sources, with versions once the table is loaded."""
+    if state.build is not None:
+        return pins_text(state.build.pins, state.definition.name)
+    return ", ".join(
+        near(source.name, state.definition.name) for source in state.definition.sources
+    )
+
+
+def table_details(
+    state: TableState, newest: Mapping[str, int | None], last: Sequence[RefreshRecord]
+) -> RenderableType:
+    """`newest`: by name key, the newest version of each source; None: it is gone."""
+    definition = state.definition
+    facts = {
+        "status": _status_line(state),
+        "created": instant(state.created_at),
+        "stored as": stored_form(definition),
+        "cut": cut_text(state, newest),
+        "options": options_text(definition.options) or "all at their defaults",
+        "columns": ", ".join(f"{column.name} {column.type}" for column in definition.columns),
+    }
+    parts: list[RenderableType] = [
+        Text(str(definition.name), style="bold"),
+        sql_text(definition.query),
+        key_values(facts),
+    ]
+    if last:
+        parts.append(records_table(last, dated=True))
+    return Group(*parts)
+
+
+def _status_line(state: TableState) -> Text:
+    line = status_text(state)
+    if state.suspended_because:
+        line.append(f": {state.suspended_because}")
+    if state.failures and state.status is Status.SUSPENDED:
+        line.append(f"; {state.failures} failures in a row")
+    return line
+
+
+def cut_text(state: TableState, newest: Mapping[str, int | None]) -> Text:
+    """What the rows were built from, and what has come since."""
+    if state.build is None:
+        return Text("none: not loaded yet")
+    text = Text()
+    for pin in state.build.pins:
+        text.append(f"{pin.name}@{pin.version}")
+        now = newest.get(pin.name.key)
+        if now is None:
+            text.append(" (gone)", style="red")
+        elif now > pin.version:
+            text.append(f" (newest: {now})", style="yellow")
+        text.append(", ")
+    return text.append(f"at {instant(state.build.cut.instant)}")
+
+
+def options_text(options: Options) -> str:
+    """Those that differ from their defaults."""
+    changed = Options().changed(options)
+    return ", ".join(f"{name} = {_option(getattr(options, name))}" for name in changed)
+
+
+def _option(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def changed_options(options: Options) -> dict[str, Any]:
+    plain = options.as_json()
+    return {name: plain[name] for name in Options().changed(options)}
+
+
+def explanation_text(explained: Explanation) -> RenderableType:
+    possible = [s.value for s, reason in explained.strategies.items() if reason is None]
+    other = [
+        f"{s.value} ({reason.value})"
+        for s, reason in explained.strategies.items()
+        if reason is not None
+    ]
+    facts: dict[str, Cell] = {
+        "strategies": ", ".join(possible),
+        "not possible": ", ".join(other) or "none",
+        "sources": ", ".join(explained.sources) or "none",
+        "columns": ", ".join(f"{name} {type_}" for name, type_ in explained.columns),
+        "reads the clock": "yes" if explained.reads_clock else "no",
+        "deterministic": "yes" if explained.deterministic else "no",
+    }
+    if explained.location:
+        facts["stored at"] = explained.location
+    parts: list[RenderableType] = [sql_text(explained.query), key_values(facts)]
+    if explained.pinned_sql:
+        parts += [Text("the last refresh ran:", style="dim"), sql_text(explained.pinned_sql)]
+    return Group(*parts)
+
+
+def state_json(state: TableState) -> dict[str, Any]:
+    """A table for `--json`."""
+    definition, build = state.definition, state.build
+    return {
+        "table": str(definition.name),
+        "table_id": definition.table_id,
+        "status": state.status.value,
+        "suspended_because": state.suspended_because,
+        "failures": state.failures,
+        "loaded": build is not None,
+        "version": build.version if build else None,
+        "sequence": build.sequence if build else None,
+        "cut": build.cut.as_json() if build else None,
+        "reads": {str(pin.name): pin.version for pin in build.pins} if build else {},
+        "sources": [str(source.name) for source in definition.sources],
+        "query": definition.query,
+        "columns": {column.name: column.type for column in definition.columns},
+        "options": changed_options(definition.options),
+        "location": definition.location,
+        "created_at": state.created_at.isoformat(),
+    }

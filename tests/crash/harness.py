@@ -1,0 +1,54 @@
+"""Running victims, and what must hold after any of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import dynamic_tables as dt
+from dynamic_tables.lake.log import commits_between
+from oracle import check
+
+VICTIM = Path(__file__).with_name("victim.py")
+PATIENCE_S = 120
+
+
+def start_victim(folder: Path, action: str, step: str, kind: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(VICTIM), str(folder), action, step, kind],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run_victim(folder: Path, action: str, step: str, kind: str) -> str:
+    """Let a victim run to its end; its output."""
+    victim = start_victim(folder, action, step, kind)
+    output, _ = victim.communicate(timeout=PATIENCE_S)
+    assert f"at {step} of" in output, output
+    if kind in ("python", "both"):
+        assert victim.returncode == -signal.SIGKILL, output
+    return output
+
+
+def wait_until_stopped(victim: subprocess.Popen[str]) -> None:
+    """Until the victim has sent SIGSTOP to itself."""
+    _, status = os.waitpid(victim.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), victim.stdout.read() if victim.stdout else status
+
+
+def check_lake(tables: dt.DynamicTables) -> None:
+    """Every table equals its query; its numbers have no gap and no repeat; nothing is left open."""
+    check(tables)
+    for state in tables.list():
+        definition = state.definition
+        assert tables.store.intent(definition.table_id) is None
+        assert tables.store.holder(definition.table_id) is None
+        newest = tables.lake.standing(definition)
+        commits = commits_between(tables.spark, definition.location, -1, newest.version)
+        numbers = [commit.stamp.sequence for commit in reversed(commits) if commit.stamp]
+        assert numbers == list(range(1, newest.sequence + 1)), definition.name

@@ -1,0 +1,123 @@
+"""Sessions: embedded lakes that come back, the user's session that stays untouched, lost stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dynamic_tables as dt
+from dynamic_tables.lake import embedded
+from oracle import bag, check
+
+pytestmark = pytest.mark.spark
+
+
+def test_an_embedded_lake_comes_back(
+    open_lake: Callable[..., dt.DynamicTables], tmp_path: Path
+) -> None:
+    """Tables, views, schemas and dynamic tables are there again in the next process."""
+    first = open_lake()
+    first.sql("CREATE SCHEMA sales")
+    first.sql("CREATE TABLE sales.orders (id INT) USING delta")
+    first.sql("INSERT INTO sales.orders VALUES (1), (2)")
+    first.sql(f"CREATE TABLE elsewhere (id INT) USING delta LOCATION '{tmp_path}/elsewhere'")
+    first.sql("CREATE VIEW big (n) AS SELECT id FROM sales.orders WHERE id > 1")
+    first.create("sales.counted", "SELECT count(*) AS n FROM sales.orders")
+    first.create("from_view", "SELECT n FROM big")
+    first.close()
+
+    again = open_lake()
+    assert bag(again.read("sales.counted").collect()) == bag([(2,)])
+    assert again.spark.sql("SELECT n FROM big").collect()[0].n == 2
+    assert again.spark.catalog.tableExists("elsewhere")
+    again.sql("INSERT INTO sales.orders VALUES (3)")
+    again.refresh()
+    assert bag(again.read("sales.counted").collect()) == bag([(3,)])
+    assert again.verify("from_view").ok
+    again.sql("DROP TABLE elsewhere")
+    place = tmp_path / "lake" / "warehouse"
+    again.drop("sales.counted")
+    again.drop("from_view")
+    again.sql("DROP VIEW big")
+    again.sql("DROP TABLE sales.orders")  # a managed table: its files go too
+    assert not list(place.glob("sales.db/*"))
+    again.close()
+    third = open_lake()
+    assert not third.spark.catalog.tableExists("elsewhere")
+    assert (tmp_path / "elsewhere").exists()
+
+
+def test_a_lost_store_is_rebuilt_from_the_lake(
+    open_lake: Callable[..., dt.DynamicTables], tmp_path: Path
+) -> None:
+    first = open_lake()
+    first.sql("CREATE TABLE orders (id INT) USING delta")
+    first.sql("INSERT INTO orders VALUES (1)")
+    first.create("counted", "SELECT count(*) AS n FROM orders", target_lag="5 minutes")
+    first.create("doubled", "SELECT n * 2 AS m FROM counted")
+    first.create("later", "SELECT id FROM orders", initialize="ON_SCHEDULE")
+    standing = first.show("counted").build
+    first.close()
+    for file in (tmp_path / "lake").glob("dynamic_tables.db*"):
+        file.unlink()
+
+    again = open_lake()
+    assert list(again.list()) == []
+    assert {name.name for name in again.rebuild()} == {"counted", "doubled", "later"}
+    assert again.rebuild() == []
+    assert again.show("counted").build == standing
+    assert str(again.show("counted").definition.options.target_lag) == "5 minutes"
+    again.sql("INSERT INTO orders VALUES (2)")
+    report = again.refresh()
+    assert report["counted"].sequence == 2
+    assert report["later"].action == "initialize"
+    check(again)
+
+
+def test_the_users_session_stays_as_it_is(shared: dt.DynamicTables, tmp_path: Path) -> None:
+    """connect(spark=…): refreshes run in sessions of their own, under the settings of CREATE."""
+    spark = embedded.new_session(shared.spark.sparkContext, (tmp_path / "wh").as_uri())
+    with pytest.raises(dt.SetupError) as caught:
+        dt.connect(spark=spark)
+    assert caught.value.reason is dt.Reason.STORE_MISSING
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    spark.sql("CREATE SCHEMA mine")
+    spark.sql("USE mine")
+    spark.sql("CREATE TABLE stamps (at TIMESTAMP, d INT) USING delta")
+    spark.sql("INSERT INTO stamps VALUES (TIMESTAMP'2026-01-01 23:00:00Z', 0)")
+    before = (spark.conf.getAll, spark.catalog.currentDatabase())
+    tables = dt.connect(spark=spark, store=f"sqlite:///{tmp_path}/store.db", say=lambda _: None)
+    query = "SELECT date(at) AS day, 1 / d AS q FROM stamps"
+    tables.create("days", query)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    spark.sql("USE default")
+    tables.refresh("mine.days", strategy="full")
+    row = spark.table("mine.days").collect()[0]
+    assert (str(row.day), row.q) == ("2026-01-02", None)  # Tokyo's day, no ANSI: as declared
+    assert tables.verify("mine.days").ok
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    spark.sql("USE mine")
+    assert (spark.conf.getAll, spark.catalog.currentDatabase()) == before
+    tables.close()
+
+
+def test_connect_sessions_are_refused_by_name() -> None:
+    connect_session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(dt.SetupError) as caught:
+        dt.connect(spark=connect_session, store="sqlite:///x.db")  # type: ignore[arg-type]
+    assert caught.value.reason is dt.Reason.CONNECT_UNSUPPORTED
+
+
+def test_another_version_is_refused(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(embedded.TESTED, "delta-spark", "9.9.9")
+    with pytest.raises(dt.SetupError) as caught:
+        dt.connect(spark=shared.spark, store="sqlite:///x.db")
+    assert caught.value.reason is dt.Reason.VERSION_UNTESTED
+    assert "9.9.9" in str(caught.value)

@@ -1,0 +1,388 @@
+"""The command line without Spark: flags, settings, errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dynamic_tables.cli import program, session
+from dynamic_tables.cli.tools import statements
+from dynamic_tables.declare import Declared
+from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
+from dynamic_tables.model import Action, Outcome, RefreshRecord, RefreshReport
+from dynamic_tables.names import TableName
+from dynamic_tables.options import SPECS
+from dynamic_tables.reasons import Reason
+from dynamic_tables.settings import SETTINGS
+
+NAME = TableName("spark_catalog", "sales", "by_day")
+VERBS = [
+    "create",
+    "alter",
+    "drop",
+    "refresh",
+    "plan",
+    "explain",
+    "list",
+    "show",
+    "history",
+    "graph",
+    "verify",
+    "optimize",
+    "sql",
+    "config",
+    "doctor",
+    "demo",
+    "suspend",
+    "resume",
+]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of the developer's own."""
+    monkeypatch.chdir(tmp_path)
+    for spec in SETTINGS:
+        monkeypatch.delenv(spec.environment, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(program, list(arguments))
+
+
+class FakeTables:
+    """Stands for `DynamicTables`; every method records its call and gives or raises `answer`."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self.cancelled = self.closed = False
+        self.lake = SimpleNamespace(faults=(), cancel=self._cancel, progress=list)
+
+    def _cancel(self) -> None:
+        self.cancelled = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append((method, args, kwargs))
+            if isinstance(self.answer, BaseException):
+                raise self.answer
+            return self.answer
+
+        return call
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], FakeTables]:
+    def install(answer: Any) -> FakeTables:
+        tables = FakeTables(answer)
+        monkeypatch.setattr(session, "connect", lambda **_: tables)
+        return tables
+
+    return install
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever starts Spark fails."""
+
+    def refuse(**_: Any) -> None:
+        pytest.fail("this must be refused before Spark starts")
+
+    monkeypatch.setattr(session, "connect", refuse)
+
+
+# Help and settings.
+
+
+def test_help_names_every_verb_and_setting() -> None:
+    text = run("--help").stdout
+    assert all(f"\n  {verb} " in text for verb in VERBS)
+    assert all(f"--{spec.name.replace('_', '-')}" in text for spec in SETTINGS)
+    assert sorted(program.commands) == sorted(VERBS)
+
+
+def test_without_a_verb_there_is_help() -> None:
+    result = run()
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage:")
+
+
+@pytest.mark.parametrize("verb", ["create", "alter"])
+def test_every_option_of_a_table_is_a_flag(verb: str) -> None:
+    text = run(verb, "--help").stdout
+    assert all(f"--{spec.field.replace('_', '-')} " in text for spec in SPECS)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["config"], ["create", "x"], ["refresh", "a-b"]])
+def test_spark_is_not_even_imported(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from dynamic_tables.cli import program\n"
+        "try: program.main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(50 if 'pyspark' in sys.modules else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_settings_come_from_four_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dynamic-tables.toml").write_text('lake = "from_file"\nmemory = "1g"\nthreads = 2')
+    monkeypatch.setenv("DYNAMIC_TABLES_MEMORY", "3g")
+    monkeypatch.setenv("DYNAMIC_TABLES_THREADS", "8")
+    result = run("--threads", "9", "config", "--json", "--jvm", "quick")
+    found = {item["name"]: (item["value"], item["origin"]) for item in json.loads(result.stdout)}
+    assert list(found) == [spec.name for spec in SETTINGS]
+    assert found["lake"] == ("from_file", "dynamic-tables.toml")
+    assert found["memory"] == ("3g", "DYNAMIC_TABLES_MEMORY")
+    assert found["threads"] == (9, "flag")
+    assert found["jvm"] == ("quick", "flag")
+    assert found["store"] == ("", "default")
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:s3cr3t@db/lake", "postgresql://db/lake?user=me&password=s3cr3t"]
+)
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_config_masks_secrets(url: str, flags: list[str]) -> None:
+    result = run("--store", url, "config", *flags)
+    assert "s3cr3t" not in result.output
+    assert "***" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--jvm", "slow"), ("--threads", "none"), ("--lock-wait-s", "-1")]
+)
+def test_bad_settings_are_bad_input(flag: str, value: str) -> None:
+    result = run(flag, value, "config")
+    assert result.exit_code == 2
+    assert f"{flag[2:].replace('-', '_')} (flag)" in result.stderr
+    assert "[BAD_SETTING]" in result.stderr
+
+
+def test_an_unknown_setting_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "dynamic-tables.toml").write_text("laek = 'x'")
+    result = run("config")
+    assert result.exit_code == 2
+    assert "laek (dynamic-tables.toml)" in result.stderr
+
+
+# Bad input, before Spark starts.
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["create"], "Missing argument"),
+        (["create", "x"], "one of --query and --file is needed [NO_QUERY]"),
+        (["create", "x", "--query", "SELECT 1", "--nonsense", "1"], "No such option"),
+        (["create", "x", "--query", "SELECT 1", "--file", "nowhere.sql"], "No such file"),
+        (["create", "a-b", "--query", "SELECT 1"], "[BAD_NAME]"),
+        (["create", "x", "--query", "SELECT 1", "--target-lag", "soon"], "[BAD_VALUE]"),
+        (
+            ["create", "x", "--query", "S", "--cluster-by", "a", "--partitioned-by", "b"],
+            "[CONTRADICTION]",
+        ),
+        (["create", "x", "--query", "S", "--or-alter", "--or-replace"], "exclude each other"),
+        (["alter", "x"], "nothing to change"),
+        (["alter", "x", "--rename-to", "y", "--comment", "z"], "[CONTRADICTION]"),
+        (["alter", "x", "--unset", "TARGET_LOG"], "did you mean target_lag?"),
+        (["alter", "x", "--cardinality-threshold=7"], "[BAD_VALUE]"),
+        (["refresh", "a b"], "[BAD_NAME]"),
+        (["history", "x", "--limit", "0"], "range"),
+        (["sql"], "either a text or --file is needed"),
+        (["sql", "SELECT 1; CREATE DYNAMIC TABLE x AS"], "[NO_QUERY]"),
+        (["sql", "SELECT 'open"], "never closed"),
+        (["lst"], "did you mean list?"),
+        (["list"], "there is no lake with dynamic tables here"),
+    ],
+)
+def test_bad_input(arguments: list[str], said: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_looking_at_no_lake_makes_none(tmp_path: Path) -> None:
+    for verb in ("list", "history", "graph"):
+        run("--lake", "there", verb)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Exit codes and the shape of errors.
+
+
+def record(reason: Reason, outcome: Outcome = Outcome.FAILED) -> RefreshRecord:
+    return RefreshRecord(
+        refresh_id="r1",
+        table=NAME,
+        table_id="t1",
+        action=Action.SKIP,
+        outcome=outcome,
+        reason=reason,
+        started_at=datetime(2025, 1, 1, tzinfo=UTC),
+        duration_ms=5,
+        error="it went wrong",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidInput("wrong", reason=Reason.SYNTAX), 2),
+        (SetupError("no Java", reason=Reason.JAVA_MISSING), 2),
+        (Refused("children", reason=Reason.HAS_CHILDREN), 4),
+        (Held("another process", reason=Reason.HELD), 5),
+        (RuntimeError("a defect"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(fake: Callable[[Any], FakeTables], error: BaseException, code: int) -> None:
+    tables = fake(error)
+    result = run("drop", "x")
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert tables.closed
+    assert tables.cancelled is isinstance(error, KeyboardInterrupt)
+
+
+@pytest.mark.parametrize(("reason", "code"), [(Reason.QUERY_FAILED, 3), (Reason.HELD, 5)])
+def test_a_failing_refresh_prints_its_report(
+    fake: Callable[[Any], FakeTables], reason: Reason, code: int
+) -> None:
+    fake(RefreshReport(refresh_id="r1", records=(record(reason),)))
+    result = run("refresh", "--json")
+    assert result.exit_code == code
+    assert json.loads(result.stdout)["tables"][0]["reason"] == reason.value
+    assert json.loads(result.stderr)["reason"] == reason.value
+    assert "it went wrong" in run("refresh").stdout
+
+
+def test_the_one_shape_of_errors(fake: Callable[[Any], FakeTables]) -> None:
+    fake(Refused("it has [children]", reason=Reason.HAS_CHILDREN, about="x", hint="CASCADE"))
+    expected = {
+        "error": "it has [children]",
+        "reason": "HAS_CHILDREN",
+        "about": "x",
+        "hint": "CASCADE",
+    }
+    assert json.loads(run("drop", "x", "--json").stderr) == expected
+    assert run("drop", "x").stderr == "x: it has [children] [HAS_CHILDREN]\n  hint: CASCADE\n"
+    assert json.loads(run("--json", "drop").stderr).keys() == expected.keys()
+
+
+def test_unexpected_errors_ask_for_a_report(fake: Callable[[Any], FakeTables]) -> None:
+    fake(RuntimeError("two\nlines"))
+    result = run("drop", "x")
+    assert "RuntimeError: two lines" in result.stderr
+    assert "please report" in result.stderr
+    assert "Traceback" in run("drop", "x", "--debug").stderr
+
+
+def test_interrupted_is_one_line(fake: Callable[[Any], FakeTables]) -> None:
+    fake(KeyboardInterrupt())
+    lines = run("plan").stderr.strip().splitlines()
+    assert len(lines) == 1
+    assert "[INTERRUPTED]" in lines[0]
+
+
+# What reaches the product.
+
+
+def test_alter_as_written_in_the_design(fake: Callable[[Any], FakeTables]) -> None:
+    tables = fake(Declared(table=NAME, did="altered"))
+    result = run("alter", "product_sales", "--cardinality-threshold=0.5")
+    assert result.exit_code == 0
+    assert result.stdout == "sales.by_day: altered\n"
+    (method, args, options) = tables.calls[0]
+    given = {name: value for name, value in options.items() if value}
+    assert (method, args, given) == ("alter", ("product_sales",), {"cardinality_threshold": "0.5"})
+
+
+def test_create_from_a_file(fake: Callable[[Any], FakeTables], tmp_path: Path) -> None:
+    (tmp_path / "q.sql").write_text("SELECT 1 AS one")
+    tables = fake(Declared(table=NAME, did="created", notes=("a note",)))
+    arguments = ("--file", "q.sql", "--or-alter", "--trigger-on-change", "--cluster-by", "a,b")
+    assert run("create", "x", *arguments).stdout == "sales.by_day: created\nnote: a note\n"
+    (_, args, options) = tables.calls[0]
+    assert args == ("x", "SELECT 1 AS one")
+    assert options["or_alter"]
+    assert options["trigger_on_change"] == "true"
+    assert options["cluster_by"] == "a,b"
+
+
+def test_refresh_passes_its_flags(fake: Callable[[Any], FakeTables]) -> None:
+    tables = fake(RefreshReport(refresh_id="r", records=()))
+    assert run("refresh", "a", "s.`b c`", "--upstream", "--full").exit_code == 0
+    assert tables.calls == [
+        (
+            "refresh",
+            ("a", "s.`b c`"),
+            {"upstream": True, "strategy": "full", "on_error": "report"},
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        (" ;; -- nothing\n ; ", []),
+        ("SELECT 1", ["SELECT 1"]),
+        (
+            "SELECT 1;\nSELECT ';', `a;b`, \";\" /* ; */;",
+            ["SELECT 1", "SELECT ';', `a;b`, \";\" /* ; */"],
+        ),
+        ("-- say; why\nSELECT 1; SELECT 2 -- end", ["-- say; why\nSELECT 1", "SELECT 2 -- end"]),
+    ],
+)
+def test_statements_are_cut_as_spark_cuts(text: str, expected: list[str]) -> None:
+    assert list(statements(text)) == expected
+
+
+def test_doctor_without_spark(tmp_path: Path) -> None:
+    result = run("doctor", "--no-spark", "--json", "--lake", "new")
+    data = json.loads(result.stdout)
+    assert result.exit_code == (0 if data["ok"] else 2)
+    assert {"python", "java", "packages", "lake folder", "disk space", "store"} <= {
+        check["name"] for check in data["checks"]
+    }
+    assert not (tmp_path / "new").exists()
+
+
+def test_doctor_fails_on_a_broken_store(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "dynamic_tables.db").write_text("not a database " * 100)
+    result = run("doctor", "--no-spark", "--json")
+    assert result.exit_code == 2
+    store = next(c for c in json.loads(result.stdout)["checks"] if c["name"] == "store")
+    assert not store["ok"]
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_the_demo_wants_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "something").write_text("mine")
+    result = run("demo", "--keep", str(tmp_path))
+    assert result.exit_code == 2
+    assert "[ALREADY_EXISTS]" in result.stderr
