@@ -174,6 +174,13 @@ class DynamicTables:
         """Change options, or the name."""
         state = self._state(name)
         if rename_to is not None:
+            if unset or options:
+                raise InvalidInput(
+                    "a table is renamed by itself",
+                    reason=Reason.CONTRADICTION,
+                    about=name,
+                    hint="change the options in a call of their own",
+                )
             return self._alter(state, ddl.RenameTo(split_name(rename_to)))
         values = parse_kwargs(options)
         if unset:
@@ -352,10 +359,13 @@ class DynamicTables:
         definition, build = state.definition, state.build
         assert build is not None
         label = f"verify {definition.name}"
-        with self._lake.work_area(definition, label) as area:
-            rows = area.compute(definition, build.pins, build.cut.instant)
-            version = self._lake.standing(definition).version
-            difference = area.verify(rows, definition, version)
+        try:
+            with self._lake.work_area(definition, label) as area:
+                rows = area.compute(definition, build.pins, build.cut.instant)
+                version = self._lake.standing(definition).version
+                difference = area.verify(rows, definition, version)
+        except self._lake.faults as error:
+            raise self._lake.told(error, about=str(definition.name)) from error
         return Verification(
             table=definition.name, cut=build.cut, version=version, difference=difference
         )

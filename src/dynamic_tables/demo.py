@@ -135,20 +135,21 @@ class Show:
 
     @contextmanager
     def opened(self, folder: Path, settings: Settings) -> Generator[DynamicTables]:
-        with self._waiting("starting Spark") as line:
-            line.say("starting Spark")
+        with self._waiting("starting Spark"):
             tables = connect(folder, settings=settings, say=self.say)
         with tables:
             self._tables = tables
             yield tables
 
     @contextmanager
-    def _waiting(self, doing: str) -> Generator[ProgressLine]:
-        line = ProgressLine(self._err if self._err.is_terminal else None, doing)
+    def _waiting(self, doing: str) -> Generator[None]:
+        line = ProgressLine(self._err if self._err.is_terminal else None)
         try:
-            if self._tables is not None:
-                line.watch(self._tables)
-            yield line
+            if self._tables is None:
+                line.say(doing)
+            else:
+                line.watch(self._tables, doing)
+            yield
         finally:
             line.stop()
 

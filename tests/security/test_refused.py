@@ -1,3 +1,4 @@
+# ruff: noqa: E501  tables of cases read best with one case a line
 """Definitions that are refused: the right reason, the object's name, a hint, and not a trace left."""
 
 from __future__ import annotations
@@ -101,8 +102,16 @@ NOT_ONE_QUERY = [
 SOURCES = [
     Case("SELECT * FROM nowhere", Reason.UNKNOWN_SOURCE, "default.nowhere"),
     Case("SELECT * FROM nosuch.orders", Reason.UNKNOWN_SOURCE, "nosuch.orders"),
-    Case("SELECT id FROM orders WHERE id IN (SELECT id FROM nowhere)", Reason.UNKNOWN_SOURCE, "nowhere"),
-    Case("WITH a AS (SELECT * FROM b), b AS (SELECT 1 AS x) SELECT * FROM a", Reason.UNKNOWN_SOURCE, "b"),
+    Case(
+        "SELECT id FROM orders WHERE id IN (SELECT id FROM nowhere)",
+        Reason.UNKNOWN_SOURCE,
+        "nowhere",
+    ),
+    Case(
+        "WITH a AS (SELECT * FROM b), b AS (SELECT 1 AS x) SELECT * FROM a",
+        Reason.UNKNOWN_SOURCE,
+        "b",
+    ),
     Case("SELECT * FROM a.b.c.d", Reason.BAD_NAME, "a.b.c.d"),
     Case("SELECT nothing FROM orders", Reason.ANALYSIS_FAILED, "nothing"),
     Case("SELECT nofunction(id) AS x FROM orders", Reason.ANALYSIS_FAILED, "nofunction"),
@@ -135,7 +144,11 @@ TIME = [
     Case("WITH a AS (SELECT * FROM orders VERSION AS OF 0) TABLE a", Reason.TIME_TRAVEL, "version"),
     Case("SELECT * FROM old_view", Reason.TIME_TRAVEL, "version"),
     Case("SELECT * FROM orders WITH ('versionAsOf' = '0')", Reason.ANALYSIS_FAILED, "time travel"),
-    Case("SELECT * FROM orders WITH ('readChangeFeed' = 'true', 'startingVersion' = '0')", Reason.ANALYSIS_FAILED, "change data feed"),
+    Case(
+        "SELECT * FROM orders WITH ('readChangeFeed' = 'true', 'startingVersion' = '0')",
+        Reason.ANALYSIS_FAILED,
+        "change data feed",
+    ),
     Case("SELECT * FROM `orders@v0`", Reason.UNKNOWN_SOURCE, "orders@v0"),
     Case("SELECT * FROM delta.`{warehouse}/orders@v0`", Reason.UNKNOWN_SOURCE, "orders@v0"),
     Case("SELECT DATE 'today' AS d, id FROM orders", Reason.ANALYSIS_FAILED, "today"),
@@ -144,7 +157,11 @@ TIME = [
     Case("SELECT current_time() AS t, id FROM orders", Reason.ANALYSIS_FAILED, "current_time"),
     Case("SELECT today_f() AS t, id FROM orders", Reason.SOURCE_NOT_DELTA, "today_f"),
     Case("SELECT id, current_date AS x FROM clocked", Reason.ANALYSIS_FAILED, "current_date"),
-    Case("SELECT id AS current_date, current_date AS x FROM orders", Reason.BAD_COLUMNS, "current_date"),
+    Case(
+        "SELECT id AS current_date, current_date AS x FROM orders",
+        Reason.BAD_COLUMNS,
+        "current_date",
+    ),
 ]
 PROGRAMS = [
     Case(text, Reason.RUNS_PROGRAMS, name)
@@ -192,7 +209,11 @@ COLUMNS = [
     Case("SELECT * FROM orders a JOIN orders b ON a.id = b.id", Reason.BAD_COLUMNS, "id"),
     Case("SELECT id + 1 FROM orders", Reason.BAD_COLUMNS, "id + 1"),
     Case("SELECT count(*) FROM orders", Reason.BAD_COLUMNS, "count(*)"),
-    Case("SELECT id + 1 FROM orders UNION ALL SELECT id AS x FROM orders", Reason.BAD_COLUMNS, "id + 1"),
+    Case(
+        "SELECT id + 1 FROM orders UNION ALL SELECT id AS x FROM orders",
+        Reason.BAD_COLUMNS,
+        "id + 1",
+    ),
     Case("SELECT id, current_date FROM orders", Reason.BAD_COLUMNS, "current_date"),
     Case("SELECT id AS _ivm_count FROM orders", Reason.RESERVED_NAME, "_ivm_count"),
     Case("SELECT id AS x__IVM FROM orders", Reason.RESERVED_NAME, "x__IVM"),

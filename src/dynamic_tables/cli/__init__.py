@@ -11,6 +11,9 @@ Data goes to stdout, everything else to stderr: progress, notes and errors.
 
 from __future__ import annotations
 
+import logging
+import sys
+
 from dynamic_tables.cli import declaring, looking, tools
 from dynamic_tables.cli.program import Program, program
 
@@ -20,6 +23,9 @@ for _verb in (*declaring.VERBS, *looking.VERBS, *tools.VERBS):
 
 def main() -> None:
     """The entry point; it exits with one of the documented codes."""
+    if "--debug" not in sys.argv:
+        # py4j logs a traceback to the root logger when Ctrl-C meets a call to the JVM.
+        logging.basicConfig(handlers=[logging.NullHandler()])
     program.main()
 
 

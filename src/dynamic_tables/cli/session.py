@@ -43,10 +43,10 @@ class Invocation:
     @contextmanager
     def tables(self, doing: str = "working") -> Generator[DynamicTables]:
         """The tables of the lake, with Spark; a progress line shows what Spark is doing."""
-        with self.progress(doing) as line:
+        with self.progress() as line:
             line.say("starting Spark")
             opened = connect(settings=self.settings, say=self.note)
-            line.watch(opened)
+            line.watch(opened, doing)
             try:
                 yield opened
             except KeyboardInterrupt:
@@ -101,10 +101,10 @@ class Invocation:
         console(sys.stdout).print(shown)
 
     @contextmanager
-    def progress(self, doing: str) -> Generator[ProgressLine]:
+    def progress(self) -> Generator[ProgressLine]:
         """A line on stderr while Spark works, if somebody sits there."""
         visible = self.err.is_terminal and not self.json
-        self._line = ProgressLine(self.err if visible else None, doing)
+        self._line = ProgressLine(self.err if visible else None)
         try:
             yield self._line
         finally:

@@ -187,7 +187,7 @@ def doctor(run: Invocation, no_spark: bool, rebuild: bool) -> None:
         shown = "\n".join(f"{name}: restored" for name in restored)
         run.show({"restored": restored}, Text(shown or "the store knows every table of the lake"))
         return
-    with run.progress("checking") as line:
+    with run.progress() as line:
         line.say("checking")
         found = checks.examine(run.settings, spark=not no_spark, say=run.note)
     ok = all(check.ok for check in found)

@@ -241,6 +241,7 @@ def _configuration(settings: Settings, jars: list[str]) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),  # VACUUM: 10,000
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -285,9 +286,13 @@ def new_session(context: Any, warehouse: str) -> Any:
     """A session with a catalog and a warehouse folder of its own."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    from dynamic_tables.lake import jvm  # noqa: PLC0415
+
     options = context._jvm.java.util.HashMap()
     options.put("spark.sql.warehouse.dir", warehouse)
     java_session = context._jvm.org.apache.spark.sql.classic.SparkSession(
         context._jsc.sc(), options
     )
-    return SparkSession(context, jsparkSession=java_session)
+    session = SparkSession(context, jsparkSession=java_session)
+    jvm.bind_catalogs(session)
+    return session

@@ -69,6 +69,24 @@ def parse_query(spark: SparkSession, text: str) -> Java:
     return spark._jsparkSession.sessionState().sqlParser().parseQuery(text)
 
 
+def bind_catalogs(spark: SparkSession) -> None:
+    """Let a new session's catalogs be its own.
+
+    Delta's catalog keeps the session that is *active* in the thread when it is first used, which
+    need not be the session it belongs to.
+    """
+    sessions = packages(spark).org.apache.spark.sql.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        spark.catalog.currentCatalog()
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
 def session_catalog(spark: SparkSession) -> Java:
     return spark._jsparkSession.sessionState().catalog()
 

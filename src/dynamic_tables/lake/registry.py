@@ -123,6 +123,7 @@ def _make_managed(spark: SparkSession, name: TableName) -> None:
 def _restore_view(spark: SparkSession, name: TableName, entry: CatalogEntry) -> None:
     """Under the namespace and settings that the view was made with."""
     session = spark.newSession()
+    jvm.bind_catalogs(session)
     extra = entry.extra
     for key, value in extra["settings"].items():
         if key.startswith("spark.sql.") and session.conf.isModifiable(key):

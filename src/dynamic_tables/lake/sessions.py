@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from dynamic_tables.lake import jvm
+
 # Settings that change what a query returns. At CREATE their values are stored with the definition.
 RESULT_SETTINGS = (
     "spark.sql.ansi.doubleQuotedIdentifiers",
@@ -66,6 +68,7 @@ def private_session(
     for key, value in {**wanted, **settings, **PRIVATE_SETTINGS}.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
+    jvm.bind_catalogs(session)
     use_namespace(session, namespace)
     return session
 

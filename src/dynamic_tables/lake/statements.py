@@ -13,6 +13,7 @@ from dynamic_tables.reasons import Reason
 
 PROPERTY_DEFINITION = "dynamic_tables.definition"
 PROPERTY_ID = "dynamic_tables.id"
+FEED_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 SUBSTITUTED = re.compile(r"\$\{\S+?\}")
 ODD_COLUMN = re.compile(r"[ ,;{}()\n\t=]")  # Delta stores such names under column mapping only
 
@@ -66,6 +67,13 @@ def check_columns(columns: tuple[Column, ...]) -> None:
                 about=column.name,
                 hint="give each column a name of its own with AS",
             )
+        if column.name.lower() in FEED_COLUMNS:
+            raise InvalidInput(
+                "Delta's change feed has a column of this name",
+                reason=Reason.RESERVED_NAME,
+                about=column.name,
+                hint="give the column another name with AS",
+            )
         if SUBSTITUTED.search(column.name):
             raise InvalidInput(
                 "Spark would replace ${…} in the name by a value of the session",
@@ -79,5 +87,12 @@ def check_columns(columns: tuple[Column, ...]) -> None:
                 reason=Reason.BAD_COLUMNS,
                 about=column.name,
                 hint=f"write CAST(NULL AS STRING) AS {quote(column.name)}",
+            )
+        if column.type.upper().startswith("INTERVAL"):
+            raise InvalidInput(
+                f"Delta cannot store the type {column.type}",
+                reason=Reason.BAD_COLUMNS,
+                about=column.name,
+                hint=f"write CAST({quote(column.name)} AS STRING), or a number of units",
             )
         seen.add(column.name.lower())

@@ -17,6 +17,7 @@ from dynamic_tables.lake.base import Commit, Standing
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.log import commits_between
+from dynamic_tables.lake.sessions import private_session
 from dynamic_tables.lake.statements import (
     PROPERTY_DEFINITION,
     PROPERTY_ID,
@@ -36,8 +37,16 @@ class StoredTables:
 
     def __init__(self, spark: SparkSession, *, warehouse: str | None, lock_wait_s: float) -> None:
         self.spark = spark
+        self._own: SparkSession | None = None  # for our statements; Delta leaves traces in sessions
         self._warehouse = warehouse
         self._lock_wait_s = lock_wait_s
+
+    def _run(self, statement: str) -> DataFrame:
+        """Run one of our statements without touching the user's session."""
+        if self._own is None:
+            namespace = (self.spark.catalog.currentCatalog(), self.spark.catalog.currentDatabase())
+            self._own = private_session(self.spark, settings={}, namespace=namespace)
+        return self._own.sql(statement)
 
     def check_name(self, name: TableName) -> None:
         """The catalog can hold the name, the schema exists, and nobody has the name."""
@@ -92,7 +101,7 @@ class StoredTables:
     def lay_out(self, definition: Definition) -> None:
         """Make the empty stored table with its properties; nobody sees it yet."""
         try:
-            self.spark.sql(create_table(definition))
+            self._run(create_table(definition))
         except AnalysisException as error:
             raise InvalidInput(
                 headline(error), reason=Reason.BAD_COLUMNS, about=str(definition.name)
@@ -102,7 +111,7 @@ class StoredTables:
         """Let the name point to the stored table, if it does not yet."""
         name = definition.name
         if not catalog.exists(self.spark, name):
-            self.spark.sql(register(name, definition.location))
+            self._run(register(name, definition.location))
 
     def apply_layout(self, definition: Definition) -> None:
         """Options that Delta itself keeps: clustering and the comment."""
@@ -112,22 +121,22 @@ class StoredTables:
         with self.commit_lock(definition):
             change = f"CLUSTER BY ({clustering})" if clustering else "CLUSTER BY NONE"
             if not options.partitioned_by:
-                self.spark.sql(f"ALTER TABLE {table} {change}")
-            self.spark.sql(f"COMMENT ON TABLE {table} IS {literal(options.comment or '')}")
+                self._run(f"ALTER TABLE {table} {change}")
+            self._run(f"COMMENT ON TABLE {table} IS {literal(options.comment or '')}")
 
     def optimize(self, definition: Definition) -> None:
         """Let Delta compact (and cluster) the stored table; no row changes."""
         with self.commit_lock(definition):
-            self.spark.sql(f"OPTIMIZE delta.{quote(definition.location)}")
+            self._run(f"OPTIMIZE delta.{quote(definition.location)}")
 
     def unpublish(self, name: TableName) -> None:
         """Take the name away; the files stay."""
-        self.spark.sql(f"DROP TABLE IF EXISTS {name.sql}")
+        self._run(f"DROP TABLE IF EXISTS {name.sql}")
 
     def save_definition(self, definition: Definition) -> None:
         """Keep the definition with the table, so that a lost store can be rebuilt."""
         with self.commit_lock(definition):
-            self.spark.sql(set_definition(definition))
+            self._run(set_definition(definition))
 
     def erase(self, definition: Definition) -> None:
         """Delete the stored table's own folder, and nothing else."""

@@ -17,8 +17,6 @@ from dynamic_tables.errors import DynamicTablesError
 
 PIPE_WIDTH = 160  # columns when nobody's terminal says how many there are
 LONG_S = 100.0  # seconds from which minutes read better
-ROOM = {"time": 7, "rows": 5, "read": 14, "detail": 20, "found": 30}  # would vanish when narrow
-NAME_ROOM = 26  # columns for a table's name before it wraps
 
 Cell = str | Text
 
@@ -34,13 +32,9 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     table = Table(
         box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True, header_style="bold"
     )
-    filled = list(rows)
-    for index, heading in enumerate(headings):
-        room = ROOM.get(heading)
-        if heading == "table":  # names are what one looks for: they wrap last
-            room = min(NAME_ROOM, max((len(row[index]) for row in filled), default=0))
-        table.add_column(heading, overflow="fold", min_width=room)
-    for row in filled:
+    for heading in headings:  # neither no_wrap nor min_width: with these, rich cuts cells off
+        table.add_column(heading, overflow="fold")
+    for row in rows:
         table.add_row(*row)
     return table
 

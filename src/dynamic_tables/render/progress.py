@@ -23,27 +23,28 @@ class ProgressLine:
     console of the line, so data would come out on stderr.
     """
 
-    def __init__(self, err: Console | None, doing: str) -> None:
-        self._doing = doing
+    def __init__(self, err: Console | None) -> None:
+        self._doing = ""
         self._spinner = Spinner("dots")
         self._live = None if err is None else _live(err, self._spinner)
         self._started = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._tables: DynamicTables | None = None
 
     def say(self, text: str) -> None:
-        if self._live is not None and not self._stop.is_set():
-            elapsed = round(time.monotonic() - self._started)
-            self._spinner.update(text=Text(f"{text} · {elapsed} s"))
-            self._live.start()
-
-    def watch(self, tables: DynamicTables) -> None:
-        """From now on, show what Spark is doing."""
-        if self._live is None:
+        if self._live is None or self._stop.is_set():
             return
-        self.say(self._doing)
-        self._thread = threading.Thread(target=self._poll, args=(tables,), daemon=True)
-        self._thread.start()
+        self._doing = text
+        self._draw(text)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._poll, daemon=True)
+            self._thread.start()
+
+    def watch(self, tables: DynamicTables, doing: str) -> None:
+        """From now on, show what Spark is doing."""
+        self._tables = tables
+        self.say(doing)
 
     def pause(self) -> None:
         """Make room for other output; the line comes back by itself."""
@@ -56,17 +57,28 @@ class ProgressLine:
             self._thread.join()
         self.pause()
 
-    def _poll(self, tables: DynamicTables) -> None:
+    def _draw(self, text: str) -> None:
+        assert self._live is not None
+        elapsed = round(time.monotonic() - self._started)
+        self._spinner.update(text=Text(f"{text} · {elapsed} s"))
+        self._live.start()
+
+    def _poll(self) -> None:
         while not self._stop.wait(POLL_S):
-            try:
-                under_way = tables.lake.progress()
-            except tables.lake.faults:
-                continue  # a refresh that ends just now; the work itself tells its errors
-            done = sum(item.tasks_done for item in under_way)
-            tasks = sum(item.tasks for item in under_way)
-            names = ", ".join(item.label.split(" ", 1)[-1] for item in under_way[:NAMED])
-            counted = f" · {done}/{tasks} tasks" if tasks else ""
-            self.say(f"{self._doing}{': ' if names else ''}{names}{counted}")
+            self._draw(f"{self._doing}{_under_way(self._tables)}")
+
+
+def _under_way(tables: DynamicTables | None) -> str:
+    """Tables and tasks, as far as Spark tells."""
+    if tables is None:
+        return ""
+    try:
+        found = tables.lake.progress()
+    except tables.lake.faults:
+        return ""  # a refresh that ends just now; the work itself tells its errors
+    done, tasks = sum(item.tasks_done for item in found), sum(item.tasks for item in found)
+    names = ", ".join(item.label.split(" ", 1)[-1] for item in found[:NAMED])
+    return f"{': ' if names else ''}{names}{f' · {done}/{tasks} tasks' if tasks else ''}"
 
 
 def _live(err: Console, spinner: Spinner) -> Live:

@@ -13,14 +13,14 @@ from dynamic_tables.declare import Declared
 from dynamic_tables.model import Outcome, Pin, RefreshRecord, Work
 from dynamic_tables.names import TableName
 from dynamic_tables.refresh.preview import Planned
-from dynamic_tables.render.basics import Cell, clock_time, grid, seconds, value_text
+from dynamic_tables.render.basics import Cell, clock_time, grid, value_text
 
 OUTCOME_STYLE = {Outcome.DONE: "green", Outcome.SKIPPED: "yellow", Outcome.FAILED: "red"}
 
 
 def records_table(records: Sequence[RefreshRecord], *, dated: bool = False) -> RenderableType:
     """One line a refresh; notes and errors below, where they have room."""
-    headings = ["table", "did", "reason", "rows", "read", "time"]
+    headings = ["table", "did", "reason", "rows", "read", "seconds"]
     rows = [_record_row(record) for record in records]
     if dated:
         headings.insert(0, "started")
@@ -36,7 +36,7 @@ def _record_row(record: RefreshRecord) -> list[Cell]:
         Text(record.reason.value, style=OUTCOME_STYLE[record.outcome]),
         rows_changed(record.work),
         pins_text(record.pins, record.table),
-        seconds(record.duration_ms / 1000),
+        f"{record.duration_ms / 1000:.2f}",
     ]
 
 
