@@ -308,7 +308,7 @@ class DynamicTables:
 
     def history(self, name: str | None = None, *, limit: int = 50) -> Sequence[RefreshRecord]:
         """Past refreshes, newest first."""
-        table_id = self._state(name).definition.table_id if name else None
+        table_id = self._state(name).definition.table_id if name is not None else None
         return self._store.history(table_id, limit)
 
     def graph(self) -> Graph:

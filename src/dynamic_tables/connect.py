@@ -12,6 +12,7 @@ from dynamic_tables._tokens import leading_words
 from dynamic_tables.app import DynamicTables
 from dynamic_tables.errors import SetupError
 from dynamic_tables.lake import embedded
+from dynamic_tables.lake.places import location_of
 from dynamic_tables.model import utc_now
 from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import Settings, load_settings
@@ -113,7 +114,7 @@ def _embedded(
         ) from error
     opened = open_store(settings["store"] or folder / STORE_FILE)
     context = embedded.start(settings, log_file=folder / LOG_FILE, say=say)
-    session = embedded.new_session(context, (folder / WAREHOUSE).as_uri())
+    session = embedded.new_session(context, location_of(folder / WAREHOUSE))
 
     from dynamic_tables.lake.delta import SparkLake  # noqa: PLC0415  pyspark is an extra
     from dynamic_tables.lake.supported import tested_session  # noqa: PLC0415
@@ -121,7 +122,7 @@ def _embedded(
     tested_session(session, embedded.TESTED)
     delta = SparkLake(
         session,
-        warehouse=(folder / WAREHOUSE).as_uri(),
+        warehouse=location_of(folder / WAREHOUSE),
         allowed_roots=settings.allowed_roots,
         lock_wait_s=settings["lock_wait_s"],
     )
@@ -137,6 +138,7 @@ class _CatalogKeeper:
 
     def __init__(self, lake: SparkLake, store: Store, warehouse: Path) -> None:
         self._lake, self._store, self._warehouse = lake, store, warehouse
+        self._known: set[str] = set()  # what this process has seen in its own catalog
 
     def restore(self) -> None:
         """Register what was registered, what lies in the folder, and the loaded dynamic tables."""
@@ -163,7 +165,7 @@ class _CatalogKeeper:
             self.remember()
 
     def remember(self) -> None:
-        """Bring the registry in line with the catalog."""
+        """Bring the registry in line with the catalog; what other processes made is left alone."""
         from dynamic_tables.lake import registry  # noqa: PLC0415  needs pyspark
 
         present = {item.key: item for item in map(_registered, registry.listed(self._lake.spark))}
@@ -171,9 +173,9 @@ class _CatalogKeeper:
         for item in present.values():
             if item.key not in dynamic:
                 self._store.registry_put(item)
-        for item in self._store.registry_all():
-            if item.key not in present:
-                self._store.registry_delete(item.key)
+        for key in self._known - present.keys():
+            self._store.registry_delete(key)
+        self._known = set(present)
 
 
 def _registered(entry: Any) -> Registered:

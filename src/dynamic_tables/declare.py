@@ -204,8 +204,7 @@ class Declarations:
         _check_options(old.name, options, old.columns)
         new = replace(old, options=options, revision=old.revision + 1)
         self._save(new)
-        if {"cluster_by", "comment"} & set(old.options.changed(options)):
-            self._lake.apply_layout(new)
+        self._lake.apply_layout(new, old.options.changed(options))
         return Declared(table=new.name, did="altered")
 
     def _save(self, definition: Definition) -> None:

@@ -74,7 +74,8 @@ class TableName:
         >>> str(TableName("spark_catalog", "sales", "by_customer"))
         'sales.by_customer'
         """
-        parts = self.parts[1:] if self.catalog.lower() == "spark_catalog" else self.parts
+        own = self.catalog.lower() in ("", "spark_catalog")  # no catalog: a path relation
+        parts = self.parts[1:] if own else self.parts
         return ".".join(
             part if part.isidentifier() and part.isascii() else quote(part) for part in parts
         )

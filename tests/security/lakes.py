@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import dynamic_tables as dt
-from dynamic_tables.lake import jvm, registry
+from dynamic_tables.lake import jvm
 
 LOGS = "logs"  # Spark writes its log while we look
 JOURNAL = (".db", ".db-wal", ".db-shm", ".db-journal")  # SQLite's files: their rows are compared
@@ -23,9 +23,14 @@ def files(folder: Path) -> dict[str, int]:
 def snapshot(tables: dt.DynamicTables, folder: Path) -> dict[str, object]:
     """Files, catalog and store of a lake; two snapshots are equal if nothing happened between."""
     store = tables.store
+    external = jvm.session_catalog(tables.spark).externalCatalog()
     return {
         "files": files(folder),
-        "catalog": [(entry.kind, entry.name) for entry in registry.listed(tables.spark)],
+        "catalog": [
+            (schema, name)
+            for schema in jvm.items(external.listDatabases())
+            for name in jvm.items(external.listTables(schema))
+        ],
         "temporary": [
             view.table()
             for view in jvm.items(jvm.session_catalog(tables.spark).listLocalTempViews("*"))

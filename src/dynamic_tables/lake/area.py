@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
@@ -24,6 +23,7 @@ from dynamic_tables.lake.base import Difference, Stamp
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.measure import Meter, Progress
 from dynamic_tables.lake.pinning import PinnedQuery, pin_of, unpinned_columns
+from dynamic_tables.lake.places import local_path
 from dynamic_tables.model import Column, Definition, Pin, Work
 from dynamic_tables.names import quote
 from dynamic_tables.reasons import Reason
@@ -234,12 +234,11 @@ def commit_lock(
     commits, so it lives exactly as long as that JVM: a lock held by Python would end before its JVM
     does. Other file systems need no lock of ours.
     """
-    parsed = urlparse(location)
-    if parsed.scheme not in ("", "file"):
+    folder = local_path(location)
+    if folder is None:
         yield
         return
-    path = f"{unquote(parsed.path)}/{LOCK_FILE}"
-    file = jvm.packages(spark).java.io.RandomAccessFile(path, "rw")
+    file = jvm.packages(spark).java.io.RandomAccessFile(str(folder / LOCK_FILE), "rw")
     try:
         deadline = time.monotonic() + wait_s
         while (lock := _try_lock(file)) is None:

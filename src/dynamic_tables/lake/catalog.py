@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -17,6 +16,7 @@ from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import SourceState
 from dynamic_tables.lake.jvm import Java
+from dynamic_tables.lake.places import LOCAL_SCHEME, local_path, location_of
 from dynamic_tables.model import Column
 from dynamic_tables.names import MAX_PARTS, TableName, qualify, quote
 from dynamic_tables.reasons import Reason
@@ -203,8 +203,8 @@ def columns_of(java_schema: Java) -> tuple[Column, ...]:
 
 def check_path(path: str, roots: tuple[str, ...]) -> None:
     """A path relation must lie below one of the allowed roots, links resolved."""
-    wanted = _normal(path, decode=False)
-    places = [_normal(root, decode=True) for root in roots]
+    wanted = _normal(path)
+    places = [_normal(root) for root in roots]
     if any(wanted == root or wanted.startswith(root.rstrip("/") + "/") for root in places):
         return
     raise InvalidInput(
@@ -215,15 +215,14 @@ def check_path(path: str, roots: tuple[str, ...]) -> None:
     )
 
 
-def _normal(path: str, *, decode: bool) -> str:
+def _normal(path: str) -> str:
     """One spelling per place: local paths without links, others as they are without `..`.
 
-    As Hadoop does it: `..` first, links afterwards; `%2e` is no dot. Roots may be URIs of ours.
+    As Hadoop does it: `..` first, links afterwards; `%2e` is no dot.
     """
-    parsed = urlparse(path)
-    if parsed.scheme in ("", "file"):
-        local = parsed.path if parsed.scheme else path
-        return "file:" + str(Path(normpath(unquote(local) if decode else local)).resolve())
-    if ".." in parsed.path.split("/"):
-        return "refused:"
-    return path.rstrip("/")
+    if "://" not in path and not path.startswith(LOCAL_SCHEME):
+        path = location_of(Path(path).absolute())  # as Spark reads a path without a scheme
+    local = local_path(path)
+    if local is not None:
+        return location_of(Path(normpath(local)).resolve())
+    return "refused:" if ".." in path.split("/") else path.rstrip("/")

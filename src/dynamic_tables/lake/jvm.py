@@ -96,6 +96,17 @@ def table_identifier(spark: SparkSession, schema: str | None, name: str) -> Java
     return identifier(name, some(spark, schema))
 
 
+def location_text(spark: SparkSession, uri: Java) -> str:
+    """A URI as Hadoop's Path prints it: without percent-encoding."""
+    return packages(spark).org.apache.hadoop.fs.Path(uri).toString()
+
+
+def schema_location(spark: SparkSession, schema: str) -> str:
+    """Where a schema of Spark's own catalog keeps its tables; raises AnalysisException."""
+    uri = session_catalog(spark).getDatabaseMetadata(schema).locationUri()
+    return location_text(spark, uri)
+
+
 def is_temporary_function(spark: SparkSession, name: str) -> bool:
     identifier = packages(spark).org.apache.spark.sql.catalyst.FunctionIdentifier
     return session_catalog(spark).isTemporaryFunction(identifier(name))

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import Commit, Stamp
+from dynamic_tables.lake.places import local_path
 from dynamic_tables.names import quote
 
 # Commits that change no row but may change what a query finds.
@@ -65,9 +64,9 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
 
 def _lines(spark: SparkSession, path: str) -> Iterator[str]:
     """A text file line by line; local ones without a detour through the JVM."""
-    parsed = urlparse(path)
-    if parsed.scheme in ("", "file"):
-        with Path(unquote(parsed.path)).open(encoding="utf-8") as file:
+    local = local_path(path)
+    if local is not None:
+        with local.open(encoding="utf-8") as file:
             yield from file
         return
     place, files = jvm.hadoop_path(spark, path)

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urlparse
 
 from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake.places import local_path, location_of
 from dynamic_tables.lake.sessions import use_namespace
 from dynamic_tables.names import TableName, literal, quote
 
@@ -41,10 +41,8 @@ def listed(spark: SparkSession) -> Iterator[CatalogEntry]:
     schemas = [schema.name for schema in spark.catalog.listDatabases()]
     for schema in schemas:
         if schema != DEFAULT_SCHEMA:
-            metadata = jvm.session_catalog(spark).getDatabaseMetadata(schema)
-            yield CatalogEntry(
-                kind="schema", name=(schema,), location=metadata.locationUri().toString()
-            )
+            location = jvm.schema_location(spark, schema)
+            yield CatalogEntry(kind="schema", name=(schema,), location=location)
     for schema in schemas:
         yield from _tables(spark, schema)
 
@@ -68,7 +66,9 @@ def _tables(spark: SparkSession, schema: str) -> Iterator[CatalogEntry]:
             )
         elif jvm.option(metadata.provider()) == "delta":
             yield CatalogEntry(
-                kind="table", name=(schema, name), location=metadata.location().toString()
+                kind="table",
+                name=(schema, name),
+                location=jvm.location_text(spark, metadata.location()),
             )
 
 
@@ -98,12 +98,8 @@ def _restore_table(spark: SparkSession, name: TableName, location: str) -> bool:
 
 
 def _lies_in_schema(spark: SparkSession, schema: str, location: str) -> bool:
-    home = jvm.session_catalog(spark).getDatabaseMetadata(schema).locationUri().toString()
-    return str(Path(_path(location)).parent) == _path(home).rstrip("/")
-
-
-def _path(uri: str) -> str:
-    return unquote(urlparse(uri).path)
+    folder, home = local_path(location), local_path(jvm.schema_location(spark, schema))
+    return folder is not None and folder.parent == home
 
 
 def _make_managed(spark: SparkSession, name: TableName) -> None:
@@ -138,7 +134,7 @@ def lying_about(spark: SparkSession, warehouse: Path) -> Iterator[CatalogEntry]:
     for place in sorted(warehouse.iterdir()) if warehouse.is_dir() else ():
         if place.name.endswith(SCHEMA_SUFFIX):
             schema = place.name.removesuffix(SCHEMA_SUFFIX)
-            yield CatalogEntry(kind="schema", name=(schema,), location=place.as_uri())
+            yield CatalogEntry(kind="schema", name=(schema,), location=location_of(place))
             for table in sorted(place.iterdir()):
                 yield from _delta_folder(spark, schema, table)
         else:
@@ -149,7 +145,7 @@ def _delta_folder(spark: SparkSession, schema: str, place: Path) -> Iterator[Cat
     """A plain Delta table; the stored tables of dynamic ones have names of their own."""
     if not (place / "_delta_log").is_dir():
         return
-    snapshot = jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, place.as_uri()))
+    snapshot = jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, location_of(place)))
     dynamic = jvm.option(snapshot.metadata().configuration().get("dynamic_tables.id"))
     if dynamic is None:
-        yield CatalogEntry(kind="table", name=(schema, place.name), location=place.as_uri())
+        yield CatalogEntry(kind="table", name=(schema, place.name), location=location_of(place))

@@ -25,6 +25,7 @@ RESULT_SETTINGS = (
     "spark.sql.groupByOrdinal",
     "spark.sql.mapKeyDedupPolicy",
     "spark.sql.orderByOrdinal",
+    "spark.sql.parser.escapedStringLiterals",
     "spark.sql.session.timeZone",
     "spark.sql.storeAssignmentPolicy",
     "spark.sql.timestampType",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 
 from pyspark.errors import AnalysisException
@@ -29,6 +29,11 @@ from dynamic_tables.model import Definition
 from dynamic_tables.names import TableName, check_not_reserved, literal, quote
 from dynamic_tables.reasons import Reason
 
+# Our statements quote by these rules, whatever the user's session has.
+PLAIN_LITERALS = {
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.variable.substitute": "false",
+}
 SESSION_CATALOG_NAMES = re.compile(r"[A-Za-z0-9_]+")  # what Spark's own catalog accepts
 
 
@@ -45,7 +50,7 @@ class StoredTables:
         """Run one of our statements without touching the user's session."""
         if self._own is None:
             namespace = (self.spark.catalog.currentCatalog(), self.spark.catalog.currentDatabase())
-            self._own = private_session(self.spark, settings={}, namespace=namespace)
+            self._own = private_session(self.spark, settings=PLAIN_LITERALS, namespace=namespace)
         return self._own.sql(statement)
 
     def check_name(self, name: TableName) -> None:
@@ -85,7 +90,7 @@ class StoredTables:
         if name.catalog.lower() != catalog.SESSION_CATALOG:
             return None
         try:
-            metadata = jvm.session_catalog(self.spark).getDatabaseMetadata(name.schema)
+            return jvm.schema_location(self.spark, name.schema)
         except AnalysisException as error:
             raise InvalidInput(
                 "there is no such schema",
@@ -93,7 +98,6 @@ class StoredTables:
                 about=f"{name.catalog}.{name.schema}",
                 hint=f"CREATE SCHEMA {quote(name.schema)}",
             ) from error
-        return metadata.locationUri().toString()
 
     def is_laid_out(self, definition: Definition) -> bool:
         return self._stored_id(definition.location) == definition.table_id
@@ -113,16 +117,16 @@ class StoredTables:
         if not catalog.exists(self.spark, name):
             self._run(register(name, definition.location))
 
-    def apply_layout(self, definition: Definition) -> None:
+    def apply_layout(self, definition: Definition, changed: Collection[str]) -> None:
         """Options that Delta itself keeps: clustering and the comment."""
-        options = definition.options
-        clustering = ", ".join(map(quote, options.cluster_by)) if options.cluster_by else None
         table = f"delta.{quote(definition.location)}"
+        options = definition.options
         with self.commit_lock(definition):
-            change = f"CLUSTER BY ({clustering})" if clustering else "CLUSTER BY NONE"
-            if not options.partitioned_by:
-                self._run(f"ALTER TABLE {table} {change}")
-            self._run(f"COMMENT ON TABLE {table} IS {literal(options.comment or '')}")
+            if "cluster_by" in changed:
+                columns = ", ".join(map(quote, options.cluster_by))
+                self._run(f"ALTER TABLE {table} CLUSTER BY {f'({columns})' if columns else 'NONE'}")
+            if "comment" in changed:
+                self._run(f"COMMENT ON TABLE {table} IS {literal(options.comment or '')}")
 
     def optimize(self, definition: Definition) -> None:
         """Let Delta compact (and cluster) the stored table; no row changes."""
@@ -196,15 +200,17 @@ class StoredTables:
         for location in self._folders():
             snapshot = self._snapshot_at(location)
             text = None if snapshot.version() < 0 else _property(snapshot, PROPERTY_DEFINITION)
-            if text is not None:
-                yield Definition.from_json(json.loads(text))
+            if text is None:
+                continue
+            definition = Definition.from_json(json.loads(text))
+            if definition.location.rstrip("/") == location.rstrip("/"):
+                yield definition  # a copy or clone lies elsewhere: no dynamic table of ours
 
     def _folders(self) -> Iterator[str]:
         """Every Delta table directly below the warehouse or one of its schemas' folders."""
         roots = {self._warehouse} if self._warehouse else set()
         for schema in self.spark.catalog.listDatabases():
-            if schema.locationUri:
-                roots.add(schema.locationUri)
+            roots.add(jvm.schema_location(self.spark, schema.name))
         seen = set()
         for root in sorted(roots):
             path, files = jvm.hadoop_path(self.spark, root)

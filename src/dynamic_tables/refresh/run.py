@@ -96,8 +96,9 @@ class GraphRefresh:
         wanted, barred = self._wanted(graph, states)
         present, missing = self._capture(graph, wanted)
         for table_id in wanted:
-            for key in missing.keys() & graph.bases(table_id).keys():
-                barred.setdefault(table_id, missing[key])
+            for source in graph[table_id].sources:
+                if source.name.key in missing:
+                    barred.setdefault(table_id, missing[source.name.key])
         free = [key for key in wanted if key not in barred]
         cut = plan_cut(graph, states, free, present, self._context.store.builds)
         cut = replace(cut, members=cut.members | set(wanted))
@@ -238,6 +239,7 @@ class GraphRefresh:
             self._builds.get(parent) or plan.cut.outside.get(parent) or plan.states[parent].build
         )
         assert build is not None, "a parent is loaded before its child is pinned"
+        self._context.lake.publish(plan.graph[parent])  # another process may have made it
         state = self._context.lake.source_state(source)
         return Pin(
             name=source.name,
@@ -268,7 +270,7 @@ class GraphRefresh:
             started_at=started,
             duration_ms=round((self._context.clock() - started).total_seconds() * 1000),
             trigger=self._request.trigger,
-            error=_sentence(error),
+            error=_sentence(error, definition),
         )
         counted = error.reason not in NOT_COUNTED
         store = self._context.store
@@ -327,8 +329,8 @@ def _interrupted(definition: Definition) -> RefreshError:
     )
 
 
-def _sentence(error: DynamicTablesError) -> str:
+def _sentence(error: DynamicTablesError, definition: Definition) -> str:
     """For history: what, and about which object if it is another one."""
-    about = f"{error.about}: " if error.about else ""
+    about = f"{error.about}: " if error.about not in (None, str(definition.name)) else ""
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     return f"{about}{error.message}{notes}"

@@ -1,0 +1,30 @@
+"""Locations: one spelling, and what they are on the local disk.
+
+A location is written as Hadoop's `Path` prints it: `file:/tmp/my lake`, not percent-encoded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+LOCAL_SCHEME = "file:"
+
+
+def location_of(folder: Path) -> str:
+    """A local folder as a location.
+
+    >>> location_of(Path("/tmp/my lake"))
+    'file:/tmp/my lake'
+    """
+    return f"{LOCAL_SCHEME}{folder}"
+
+
+def local_path(location: str) -> Path | None:
+    """The folder of a location on the local disk; None if it is elsewhere.
+
+    >>> local_path("file:///tmp/a#b"), local_path("s3a://bucket/x")
+    (PosixPath('/tmp/a#b'), None)
+    """
+    if location.startswith(LOCAL_SCHEME):
+        return Path("/" + location.removeprefix(LOCAL_SCHEME).lstrip("/"))
+    return Path(location) if location.startswith("/") else None
