@@ -1,4 +1,4 @@
-"""A graph at one cut: diamonds, failures, suspension, incomparable parents, several tables at once."""
+"""A graph at one cut: diamonds, failures, suspension, incomparable parents, reading together."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_layout_work_is_no_change(shared: dt.DynamicTables) -> None:
 
 
 def test_the_clock_is_pinned(open_lake: Callable[..., dt.DynamicTables]) -> None:
-    """Rows enter and leave as time passes; the query is never NOT_MOVED; verify uses the instant."""
+    """Rows enter and leave as time passes; never NOT_MOVED; verify uses the recorded instant."""
     now = [datetime(2026, 5, 1, 12, tzinfo=UTC)]
     tables = open_lake(clock=lambda: now[0])
     tables.sql("CREATE TABLE events (at TIMESTAMP, id INT) USING delta")

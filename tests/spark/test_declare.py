@@ -1,0 +1,181 @@
+"""CREATE, CREATE OR ALTER, CREATE OR REPLACE, ALTER: what is declared is what is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import dynamic_tables as dt
+from oracle import bag, check
+
+pytestmark = pytest.mark.spark
+
+QUERY = "SELECT a, count(*) AS n FROM things GROUP BY a"
+
+
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory, said: list[str]) -> dt.DynamicTables:
+    lake = dt.connect(tmp_path_factory.mktemp("declare") / "lake", jvm="quick", say=said.append)
+    lake.sql("CREATE TABLE things (a INT, b INT) USING delta")
+    lake.sql("INSERT INTO things VALUES (1, 10), (1, 20), (NULL, 30)")
+    lake.sql(
+        f"CREATE DYNAMIC TABLE counted TARGET_LAG = '5 minutes' COMMENT 'it''s ours' AS {QUERY}"
+    )
+    return lake
+
+
+def test_definitions_live_in_store_and_properties(tables: dt.DynamicTables) -> None:
+    state = tables.show("counted")
+    stored = tables.spark.sql("SHOW TBLPROPERTIES counted ('dynamic_tables.definition')")
+    assert json.loads(stored.collect()[0].value) == state.definition.as_json()
+    detail = tables.spark.sql("DESCRIBE DETAIL counted").collect()[0]
+    assert detail.description == "it's ours"
+    assert detail.properties["delta.isolationLevel"] == "Serializable"
+    assert detail.properties["delta.enableChangeDataFeed"] == "true"
+    assert detail.location.endswith(f"counted-{state.definition.table_id[:8]}")
+
+
+def test_create_names_sources_without_change_feed(tables: dt.DynamicTables) -> None:
+    declared = tables.create("noted", "SELECT a FROM things", initialize="ON_SCHEDULE")
+    assert "default.things has no change feed" in declared.notes[0]
+    assert "delta.enableChangeDataFeed = true" in declared.notes[0]
+    tables.drop("noted")
+
+
+def test_create_again(tables: dt.DynamicTables) -> None:
+    with pytest.raises(dt.InvalidInput) as caught:
+        tables.create("counted", QUERY)
+    assert caught.value.reason is dt.Reason.ALREADY_EXISTS
+    assert tables.create("COUNTED", "SELECT nonsense", if_not_exists=True).did == "exists"
+
+
+def test_create_or_alter_is_idempotent(tables: dt.DynamicTables) -> None:
+    """The same words in other clothes are the same query; options are changed without a load."""
+    before = tables.show("counted")
+    same = "select a, COUNT(*) as n  -- how many\n from things /* ! */ group by a"
+    again = tables.create(
+        "counted", same, or_alter=True, target_lag="5 minutes", comment="it's ours"
+    )
+    assert (again.did, again.report) == ("unchanged", None)
+    changed = tables.create("counted", same, or_alter=True, target_lag="1 hour")
+    assert (changed.did, changed.report) == ("altered", None)
+    after = tables.show("counted")
+    assert str(after.definition.options.target_lag) == "1 hour"
+    assert after.definition.revision == before.definition.revision + 1
+    assert after.build == before.build
+
+
+def test_a_new_query_says_its_cost_and_rebuilds(tables: dt.DynamicTables, said: list[str]) -> None:
+    said.clear()
+    wider = "SELECT a, count(*) AS n, sum(b) AS s FROM things GROUP BY a"
+    declared = tables.create("counted", wider, or_alter=True)
+    assert declared.did == "redefined"
+    assert said
+    assert said[0].startswith("default.counted has a new query and is built anew: reads 1 sources,")
+    assert declared.report is not None
+    record = declared.report["counted"]
+    assert (record.action, record.reason) == ("reinitialize", "DEFINITION_CHANGED")
+    check(tables, "counted")
+
+
+def test_a_rebuild_that_fails_leaves_everything_as_it_was(tables: dt.DynamicTables) -> None:
+    before = tables.show("counted")
+    rows = bag(tables.read("counted").collect())
+    with pytest.raises(dt.RefreshFailed):
+        tables.create("counted", "SELECT 1 / (a - a) AS q FROM things", or_alter=True)
+    after = tables.show("counted")
+    assert after.definition.query == before.definition.query
+    assert bag(tables.read("counted").collect()) == rows
+    assert tables.refresh("counted")["counted"].reason == "NOT_MOVED"
+
+
+def test_a_first_load_that_fails_leaves_no_trace(tables: dt.DynamicTables) -> None:
+    warehouse = Path(tables.show("counted").definition.location.removeprefix("file:")).parent
+    before = sorted(warehouse.iterdir())
+    with pytest.raises(dt.RefreshFailed) as caught:
+        tables.create("broken", "SELECT 1 / (a - a) AS q FROM things")
+    assert "DIVIDE_BY_ZERO" in str(caught.value)
+    assert sorted(warehouse.iterdir()) == before
+    assert not tables.spark.catalog.tableExists("broken")
+    assert [state.definition.name.name for state in tables.list()] == ["counted"]
+
+
+def test_create_or_replace_builds_anew(tables: dt.DynamicTables) -> None:
+    declared = tables.sql(f"CREATE OR REPLACE DYNAMIC TABLE counted CLUSTER BY (a) AS {QUERY}")
+    assert declared.did == "redefined"
+    state = tables.show("counted")
+    assert state.definition.options.cluster_by == ("a",)
+    assert state.definition.options.target_lag is None
+    assert [column.name for column in state.definition.columns] == ["a", "n"]
+    check(tables, "counted")
+
+
+def test_alter_set_unset_suspend_resume(tables: dt.DynamicTables) -> None:
+    tables.sql("ALTER DYNAMIC TABLE counted SET CARDINALITY_THRESHOLD = 0.5, COMMENT 'new'")
+    assert tables.show("counted").definition.options.cardinality_threshold == 0.5
+    assert tables.spark.sql("DESCRIBE DETAIL counted").collect()[0].description == "new"
+    tables.sql("ALTER DYNAMIC TABLE counted UNSET CARDINALITY_THRESHOLD")
+    assert tables.show("counted").definition.options.cardinality_threshold is None
+    assert tables.sql("ALTER DYNAMIC TABLE counted SUSPEND").did == "suspended"
+    assert tables.refresh()["counted"].reason == "SUSPENDED"
+    tables.sql("ALTER DYNAMIC TABLE counted RESUME")
+    assert tables.refresh()["counted"].outcome == "done"
+    with pytest.raises(dt.Refused):
+        tables.sql("ALTER DYNAMIC TABLE counted SET PARTITIONED BY (a)")
+
+
+def test_partitioned_and_strange_columns(tables: dt.DynamicTables) -> None:
+    tables.create(
+        "parted",
+        "SELECT a AS `a b`, b AS `;x`, map('k', b) AS m, named_struct('s', b) AS st FROM things",
+        partitioned_by=["a b"],
+    )
+    tables.create("reader", "SELECT `;x`, m FROM parted")
+    tables.sql("INSERT INTO things VALUES (5, 50)")
+    assert tables.refresh("parted", "reader").ok
+    check(tables, "parted", "reader")
+    assert tables.spark.sql("DESCRIBE DETAIL parted").collect()[0].partitionColumns == ["a b"]
+    tables.drop("parted", cascade=True)
+
+
+def test_show_describe_explain(tables: dt.DynamicTables) -> None:
+    assert [s.definition.name.name for s in tables.sql("SHOW DYNAMIC TABLES")] == ["counted"]
+    assert tables.sql("DESCRIBE DYNAMIC TABLE counted") == tables.show("counted")
+    explained = tables.sql("EXPLAIN DYNAMIC TABLE counted")
+    assert "VERSION AS OF" in (explained.pinned_sql or "")
+    assert explained.strategies[dt.Strategy.FULL] is None
+    assert explained.strategies[dt.Strategy.KEYS] is dt.Reason.NOT_INCREMENTAL
+    assert tables.sql(f"EXPLAIN CREATE DYNAMIC TABLE x AS {QUERY}").columns == (
+        ("a", "INT"),
+        ("n", "BIGINT"),
+    )
+
+
+def test_verify_shows_what_differs(tables: dt.DynamicTables) -> None:
+    tables.spark.sql("DELETE FROM counted WHERE a = 1")
+    tables.spark.sql("INSERT INTO counted VALUES (77, 7)")
+    found = tables.verify("counted")
+    assert (found.ok, found.difference.missing, found.difference.unexpected) == (False, 1, 1)
+    assert {row["_difference"] for row in found.difference.sample} == {"missing", "unexpected"}
+    assert any(row["a"] == 77 for row in found.difference.sample)
+    assert tables.refresh("counted")["counted"].reason == "FOREIGN_CHANGE"
+    assert tables.verify("counted").ok
+
+
+def test_floating_sums_are_compared_within_rounding(tables: dt.DynamicTables) -> None:
+    """Spark's own sums of doubles differ in the last digits between runs; others are exact."""
+    tables.sql("CREATE TABLE floats (g INT, x DOUBLE) USING delta")
+    tables.sql("INSERT INTO floats SELECT id % 3, 1.0 / (id + 1) FROM range(30)")
+    tables.create("summed", "SELECT g, sum(x) AS s, avg(x) AS m FROM floats GROUP BY g")
+    tables.spark.sql("UPDATE summed SET s = s * (1 + 1e-12) WHERE g = 1")
+    assert tables.verify("summed").ok
+    tables.spark.sql("UPDATE summed SET s = s * (1 + 1e-6) WHERE g = 2")
+    assert tables.verify("summed").difference.missing == 1
+    tables.drop("summed")

@@ -1,0 +1,91 @@
+"""What Spark, Java and the disk say, told as our reasons; setup errors name the repair."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dynamic_tables as dt
+from dynamic_tables.lake import embedded
+from dynamic_tables.lake.faults import headline, told
+from dynamic_tables.settings import load_settings
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("java.io.IOException: No space left on device", "DISK_FULL"),
+        ("Permission denied: /lake/x", "NO_PERMISSION"),
+        ("[DELTA_VERSION_NOT_FOUND] Cannot time travel", "HISTORY_GONE"),
+        ("[FAILED_READ_FILE.FILE_NOT_EXIST] gone", "HISTORY_GONE"),
+        ("[DELTA_CONCURRENT_APPEND] somebody", "COMMIT_FAILED"),
+        ("[DIVIDE_BY_ZERO] Division by zero", "QUERY_FAILED"),
+    ],
+)
+def test_messages_become_reasons(message: str, reason: str) -> None:
+    error = told(RuntimeError(message), about="sales.orders")
+    assert error.reason == reason
+    assert error.about == "sales.orders"
+    assert error.hint
+
+
+def test_the_headline_is_sparks_sentence_without_the_stack() -> None:
+    text = "Job aborted.\nCaused by: some.X: y\n[DIVIDE_BY_ZERO] Division by zero.\n  at a.b"
+    assert headline(RuntimeError(text)) == "[DIVIDE_BY_ZERO] Division by zero."
+
+
+def test_java_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(dt.SetupError) as caught:
+        embedded.check_java()
+    assert caught.value.reason is dt.Reason.JAVA_MISSING
+    assert "openjdk-17" in (caught.value.hint or "")
+
+
+def test_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(dt.SetupError) as caught:
+        embedded.check_java()
+    assert "Java 8 is too old" in str(caught.value)
+
+
+def test_packages_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(embedded.TESTED, "pyspark", "9.9")
+    with pytest.raises(dt.SetupError) as caught:
+        embedded.check_packages()
+    assert caught.value.reason is dt.Reason.VERSION_UNTESTED
+    assert "pip install" in (caught.value.hint or "")
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(dt.SetupError) as caught:
+        dt.connect(tmp_path / "file" / "lake")
+    assert caught.value.reason is dt.Reason.NO_PERMISSION
+    assert str(tmp_path / "file" / "lake") in str(caught.value)
+
+
+def test_settings_have_origins(tmp_path: Path) -> None:
+    (tmp_path / "dynamic-tables.toml").write_text('lake = "./from-file"\nthreads = 2\n')
+    settings = load_settings(
+        {"memory": "4g"}, environment={"DYNAMIC_TABLES_THREADS": "8"}, folder=tmp_path
+    )
+    assert (settings["lake"], settings["threads"], settings["memory"]) == ("./from-file", 8, "4g")
+    assert settings.origins["threads"] == "DYNAMIC_TABLES_THREADS"
+    for bad in ({"nonsense": "1"}, {"threads": "0"}, {"jvm": "fast"}):
+        with pytest.raises(dt.SetupError) as caught:
+            load_settings(bad, environment={}, folder=tmp_path)
+        assert caught.value.reason is dt.Reason.BAD_SETTING
+
+
+def test_the_package_imports_without_pyspark() -> None:
+    """A cluster brings its own Spark; help and settings must not need any."""
+    code = "import sys; sys.modules['pyspark'] = None; import dynamic_tables, dynamic_tables.cli"
+    subprocess.run([sys.executable, "-c", code], check=True)
