@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.steps import Step, observing
 from oracle import bag, check
 
 pytestmark = pytest.mark.spark
@@ -100,6 +103,20 @@ def test_several_tables_are_read_at_one_cut(diamond: dt.DynamicTables) -> None:
     assert together == bag(frames["base"].where("v IS NOT NULL").collect())
     assert bag(diamond.read("base").collect()) != bag(frames["base"].collect())
     diamond.refresh()
+
+
+def test_independent_branches_run_at_once(diamond: dt.DynamicTables) -> None:
+    """`low` and `high` meet at a barrier in the middle of their refresh."""
+    diamond.sql("INSERT INTO src VALUES (30, 3), (31, 31)")
+    meeting = threading.Barrier(2, timeout=60)
+
+    def observer(step: Step, table: str) -> None:
+        if step is Step.INTENDED and table in ("default.low", "default.high"):
+            meeting.wait()
+
+    with observing(observer):
+        assert diamond.refresh().ok
+    check(diamond)
 
 
 def test_a_failing_table_takes_its_children_along_and_nobody_else(

@@ -40,7 +40,7 @@ def gather(
         moved=frozenset(_moved(lake, definition, build, pins)),
         clock_moved=build.cut.versions.get(CLOCK) != cut.versions.get(CLOCK),
         changed_views=facts.changed_views,
-        foreign_change=_foreign(lake, definition, build.version, standing.version),
+        foreign_change=foreign(lake, definition, build.version, standing.version),
         forced=forced,
     )
 
@@ -55,7 +55,7 @@ def _moved(lake: Lake, definition: Definition, build: Build, pins: Sequence[Pin]
             yield pin.name.key
 
 
-def _foreign(lake: Lake, definition: Definition, after: int, to: int) -> bool:
+def foreign(lake: Lake, definition: Definition, after: int, to: int) -> bool:
     """Whether somebody else changed rows of the stored table in (after, to]."""
     if after == to:
         return False

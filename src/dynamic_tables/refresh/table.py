@@ -36,7 +36,7 @@ from dynamic_tables.model import (
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, Stopwatch
 from dynamic_tables.refresh.decide import Decision, decide
-from dynamic_tables.refresh.facts import gather, is_ours
+from dynamic_tables.refresh.facts import foreign, gather, is_ours
 from dynamic_tables.refresh.states import FENCE, behind_note, build_of, newest_build, with_metrics
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim
@@ -70,6 +70,7 @@ class TableRefresh:
     def run(self) -> RefreshRecord:
         """Bring the table to the cut; every outcome but an error comes back as a record."""
         state = self._recover()
+        self._check_still_wanted(state)
         standing = self._lake.standing(self._definition)
         decision = decide(
             gather(
@@ -88,11 +89,36 @@ class TableRefresh:
             return self._no_data(state.build, decision, standing)
         return self._write(state, standing, decision)
 
+    def _check_still_wanted(self, state: TableState) -> None:
+        """Between plan and claim, another process may have changed or refreshed the table."""
+        planned, present = self._order.definition, self._definition
+        changed = planned.fingerprint != present.fingerprint or planned.sources != present.sources
+        reached_cut = state.build.cut.versions if state.build else {}
+        passed = any(
+            version > self._order.cut.versions.get(key, version)
+            for key, version in reached_cut.items()
+        )
+        if changed or passed:
+            what = "changed its definition" if changed else "refreshed it to a newer cut"
+            raise Held(
+                f"another process {what} meanwhile; this one wrote nothing",
+                reason=Reason.TAKEN_OVER,
+                about=str(present.name),
+                hint="refresh again, if there is still something to do",
+            )
+
     # Doing
 
     def _no_data(self, build: Build, decision: Decision, standing: Standing) -> RefreshRecord:
         """The rows stand for the new cut too: one store transaction, no commit."""
-        moved = replace(build, cut=self._order.cut, pins=self._order.pins, version=standing.version)
+        self._adopt_views()
+        moved = replace(
+            build,
+            cut=self._order.cut,
+            pins=self._order.pins,
+            version=standing.version,
+            fingerprint=self._definition.fingerprint,
+        )
         record = self._record(
             decision, build=moved, cut_from=build.cut, work=Work(rows_inserted=0, rows_deleted=0)
         )
@@ -104,19 +130,27 @@ class TableRefresh:
         with self._lake.work_area(self._definition, label) as area:
             rows = area.compute(self._definition, self._order.pins, self._order.cut.instant)
             decision = self._with_schema(rows, decision)
-            by_difference = self._by_difference(state, rows, standing)
-            if (
-                by_difference
-                and area.difference_size(rows, self._definition, standing.version) == 0
-            ):
+            write = self._prepared(area, rows, state, standing)
+            self._step(Step.COMPUTED)
+            if write.changes == 0:
                 assert state.build is not None
-                self._step(Step.COMPUTED)
                 settled = replace(decision, strategy=Strategy.NO_DATA, reason=Reason.NET_EMPTY)
                 return self._no_data(state.build, settled, standing)
-            self._step(Step.COMPUTED)
             intent = self._intend(standing)
-            write = _Write(area=area, rows=rows, by_difference=by_difference)
             return self._commit(intent, state, standing, decision, write)
+
+    def _prepared(
+        self, area: WorkArea, rows: Rows, state: TableState, standing: Standing
+    ) -> _Write:
+        """Children should see real changes only, so a table that has some is compared first.
+
+        A first load and a new schema have to be written whole.
+        """
+        same_schema = rows.columns == standing.columns
+        if state.build is None or not self._order.has_children or not same_schema:
+            return _Write(area=area, rows=rows, changes=None)
+        size = area.difference_size(rows, self._definition, standing.version)
+        return _Write(area=area, rows=rows, changes=size)
 
     def _with_schema(self, rows: Rows, decision: Decision) -> Decision:
         """Other types than declared: the stored table is built anew with them."""
@@ -126,12 +160,6 @@ class TableRefresh:
         if decision.action is not Action.REFRESH:
             return decision
         return replace(decision, action=Action.REINITIALIZE, reason=Reason.SOURCE_SCHEMA_CHANGED)
-
-    def _by_difference(self, state: TableState, rows: Rows, standing: Standing) -> bool:
-        """Children should see real changes only; a first load or a new schema has to be written
-        whole."""
-        same_schema = rows.columns == standing.columns
-        return state.build is not None and self._order.has_children and same_schema
 
     def _intend(self, standing: Standing) -> Intent:
         intent = self._store.open_intent(
@@ -172,7 +200,17 @@ class TableRefresh:
         commit = self._mine(commit, stamp)
         self._lake.publish(self._definition)
         self._step(Step.REGISTERED)
-        return self._finish(intent, commit, decision, state.build, write.area.work())
+        record = self._finish(intent, commit, decision, state.build, write.area.work())
+        if write.changes and foreign(self._lake, self._definition, stamp.base, commit.version):
+            return self._again()
+        return record
+
+    def _again(self) -> RefreshRecord:
+        """Somebody else wrote between comparing and committing: the difference was out of date."""
+        decision = Decision(
+            action=Action.REFRESH, strategy=Strategy.FULL, reason=Reason.FOREIGN_CHANGE
+        )
+        return self._write(self._state(), self._lake.standing(self._definition), decision)
 
     def _landed(self, sequence: int, after: int) -> Commit | None:
         """The commit that carries the number, if the table says that it stands."""
@@ -330,10 +368,7 @@ class TableRefresh:
                 # The cut can no longer be computed: a source is gone or changed. Give n up.
                 self._fence(area, intent, standing)
                 return
-            by_difference = self._by_difference(state, rows, standing)
-            if by_difference:
-                area.difference_size(rows, self._definition, standing.version)
-            write = _Write(area=area, rows=rows, by_difference=by_difference)
+            write = self._prepared(area, rows, state, standing)
             self._commit(intent, state, standing, decision, write)
 
     def _adopt_newest(self, state: TableState) -> None:
@@ -391,10 +426,12 @@ class _Write:
 
     area: WorkArea
     rows: Rows
-    by_difference: bool
+    changes: int | None  # rows of the difference; None: everything is written
 
     def perform(self, definition: Definition, stamp: Stamp) -> None:
-        if self.by_difference:
+        if self.changes == 0:
+            self.area.fence(definition, stamp)  # an empty commit takes the number to the cut
+        elif self.changes:
             self.area.apply_difference(definition, stamp)
         else:
             self.area.overwrite(self.rows, definition, stamp)
