@@ -26,7 +26,7 @@ from dynamic_tables.rebuild import rebuild_store
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.cut import common_states
 from dynamic_tables.refresh.preview import Planned, preview
-from dynamic_tables.refresh.run import GraphRefresh, Request
+from dynamic_tables.refresh.run import GraphRefresh, Request, current_builds
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import Store
 
@@ -282,7 +282,7 @@ class DynamicTables:
             return self._lake.read(self._loaded(names).definition, version)
         states = {name: self._loaded(name) for name in names}
         ids = [state.definition.table_id for state in states.values()]
-        builds = common_states(ids, self._store.builds)
+        builds = common_states(ids, current_builds(self.graph(), self._store))
         if builds is None:
             raise Refused(
                 "the tables have no state in common: they were never refreshed at one cut",

@@ -126,7 +126,7 @@ def _embedded(
         allowed_roots=settings.allowed_roots,
         lock_wait_s=settings["lock_wait_s"],
     )
-    keeper = _CatalogKeeper(delta, opened, folder / WAREHOUSE)
+    keeper = _CatalogKeeper(delta, opened, folder / WAREHOUSE, say)
     keeper.restore()
     return DynamicTables(
         delta, opened, settings, clock=clock, say=say, after_statement=keeper.after_statement
@@ -136,8 +136,11 @@ def _embedded(
 class _CatalogKeeper:
     """Carries the embedded catalog from one process to the next, through the store."""
 
-    def __init__(self, lake: SparkLake, store: Store, warehouse: Path) -> None:
+    def __init__(
+        self, lake: SparkLake, store: Store, warehouse: Path, say: Callable[[str], None]
+    ) -> None:
         self._lake, self._store, self._warehouse = lake, store, warehouse
+        self._say = say
         self._known: set[str] = set()  # what this process has seen in its own catalog
 
     def restore(self) -> None:
@@ -155,9 +158,20 @@ class _CatalogKeeper:
         for state in self._store.tables():
             if state.build is not None:
                 self._lake.publish(state.definition)
-        for entry in views:
-            registry.restore(spark, entry)
+        self._restore_views(views)
         self.remember()
+
+    def _restore_views(self, views: list[Any]) -> None:
+        """A view may read others; those that cannot be made are told, and kept for later."""
+        from dynamic_tables.lake import registry  # noqa: PLC0415  needs pyspark
+
+        while views:
+            left = [view for view in views if not registry.restore(self._lake.spark, view)]
+            if len(left) == len(views):
+                names = ", ".join(".".join(view.name) for view in left)
+                self._say(f"views that cannot be restored, because what they read is gone: {names}")
+                return
+            views = left
 
     def after_statement(self, text: str) -> None:
         words = leading_words(text, 1)

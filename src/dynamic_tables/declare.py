@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamic_tables.compiler.fingerprint import fingerprint
 from dynamic_tables.ddl import CreateMode, CreateStatement
-from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
+from dynamic_tables.errors import Held, InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
-from dynamic_tables.lake.base import Analysis, DynamicSource, DynamicSources
+from dynamic_tables.lake.base import Analysis
 from dynamic_tables.model import Column, Definition, RefreshReport, TableState
 from dynamic_tables.names import TableName, qualify
 from dynamic_tables.options import Initialize, Options, RefreshMode
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.claims import claimed
 from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.definitions import dynamic_sources, renamed
 from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.steps import Step, reached
 
@@ -87,13 +89,13 @@ class Declarations:
             self._lake.lay_out(definition)
             reached(Step.LAID_OUT, str(name))
             report = self._load(definition)
-        except Exception:
-            self._undo(definition)
+        except BaseException:
+            self._undo_unless_held(definition)
             raise
         return Declared(table=name, did="created", report=report, notes=_notes(analysis))
 
     def analyse(self, query: str) -> Analysis:
-        return self._lake.analyse(query, self._dynamic_sources())
+        return self._lake.analyse(query, dynamic_sources(self._store.tables()))
 
     def define(self, name: TableName, statement: CreateStatement, analysis: Analysis) -> Definition:
         """The definition that a statement means."""
@@ -117,33 +119,30 @@ class Declarations:
             approximate=analysis.approximate,
         )
 
-    def _dynamic_sources(self) -> DynamicSources:
-        return {
-            state.definition.name.key: DynamicSource(
-                table_id=state.definition.table_id,
-                location=state.definition.location,
-                loaded=state.build is not None,
-            )
-            for state in self._store.tables()
-        }
-
     def _graph(self) -> Graph:
         return Graph(state.definition for state in self._store.tables())
 
-    def _load(self, definition: Definition) -> RefreshReport | None:
+    def _load(self, definition: Definition, *, forced: bool = False) -> RefreshReport | None:
         if definition.options.initialize is Initialize.ON_SCHEDULE:
             return None
-        request = Request(table_ids=frozenset({definition.table_id}), trigger="create")
+        request = Request(
+            table_ids=frozenset({definition.table_id}), forced=forced, trigger="create"
+        )
         report = GraphRefresh(self._context, request).run()
         if not report.ok:
             raise RefreshFailed(report)
         return report
 
+    def _undo_unless_held(self, definition: Definition) -> None:
+        """No trace of a half-made table, unless another process is loading it at this moment."""
+        with suppress(Held), claimed(self._context, definition, "create"):
+            self._undo(definition)
+
     def _undo(self, definition: Definition) -> None:
-        """No trace of a half-made table: name, files and definition go again."""
-        self._lake.unpublish(definition.name)
-        self._lake.erase(definition)
+        """Definition, name and files go; the store refuses first if somebody reads the table."""
         self._store.delete_table(definition.table_id)
+        self._lake.unpublish(definition)
+        self._lake.erase(definition)
 
     # CREATE OR ALTER, CREATE OR REPLACE, ALTER
 
@@ -162,22 +161,14 @@ class Declarations:
         if old.options.partitioned_by != new.options.partitioned_by:
             raise _fixed_partitions(old.name)
         self._say(self._cost(old, analysis, same_query=same_query))
-        self._save(new)
+        self._save(old, new)
         try:
-            report = self._rebuild(new)
-        except Exception:
-            self._save(replace(old, revision=new.revision + 1))
+            report = self._load(new, forced=True)
+        except BaseException:
+            self._save(new, replace(old, revision=new.revision + 1))
             raise
+        self._lake.apply_layout(new, old.options.changed(new.options))
         return Declared(table=new.name, did="redefined", report=report, notes=_notes(analysis))
-
-    def _rebuild(self, definition: Definition) -> RefreshReport | None:
-        if definition.options.initialize is Initialize.ON_SCHEDULE:
-            return None
-        request = Request(table_ids=frozenset({definition.table_id}), forced=True, trigger="create")
-        report = GraphRefresh(self._context, request).run()
-        if not report.ok:
-            raise RefreshFailed(report)
-        return report
 
     def _cost(self, old: Definition, analysis: Analysis, *, same_query: bool) -> str:
         """What a rebuild will read, said before it begins."""
@@ -203,50 +194,52 @@ class Declarations:
             raise _fixed_partitions(old.name)
         _check_options(old.name, options, old.columns)
         new = replace(old, options=options, revision=old.revision + 1)
-        self._save(new)
+        self._save(old, new)
         self._lake.apply_layout(new, old.options.changed(options))
         return Declared(table=new.name, did="altered")
 
-    def _save(self, definition: Definition) -> None:
-        self._lake.save_definition(definition)
-        self._store.update_definition(definition)
+    def _save(self, old: Definition, new: Definition) -> None:
+        """Replace a definition, unless somebody else changes or refreshes the table right now."""
+        with claimed(self._context, old, "alter"):
+            self._write(old, new)
+
+    def _write(self, old: Definition, new: Definition) -> None:
+        """The lake first: the larger revision wins wherever it is found."""
+        present = self._store.table_by_id(old.table_id)
+        if present is None or present.definition.revision >= new.revision:
+            raise Held(
+                "another process changed the definition meanwhile; this one changed nothing",
+                reason=Reason.TAKEN_OVER,
+                about=str(old.name),
+                hint="look at the table as it is now, then repeat the statement",
+            )
+        self._lake.save_definition(new)
+        self._store.update_definition(new)
 
     # RENAME, DROP
 
     def rename(self, state: TableState, new_name: TableName) -> Declared:
-        """The children's queries are rewritten; nothing is recomputed."""
+        """The children's queries are rewritten; nothing is recomputed.
+
+        If this dies half-way, the next refresh of a child gives it its parent's new name.
+        """
         old = state.definition
         if new_name.key != old.name.key:
             self._lake.check_name(new_name)
-        children = [self._renamed_child(child, old.name, new_name) for child in self._readers(old)]
-        renamed = replace(old, name=new_name, revision=old.revision + 1)
-        with claimed(self._context, old, "rename"):
-            self._save(renamed)
-            self._lake.unpublish(old.name)
-            if state.build is not None:
-                self._lake.publish(renamed)
-            for child in children:
-                self._save(child)
-        return Declared(table=new_name, did="renamed")
-
-    def _readers(self, definition: Definition) -> list[Definition]:
         graph = self._graph()
-        return [graph[child] for child in graph.children(definition.table_id)]
-
-    def _renamed_child(self, child: Definition, old: TableName, new: TableName) -> Definition:
-        query = self._lake.rename_in(child, old, new)
-        if query == child.query:
-            raise Refused(
-                f"{child.name} reads it through a view, whose text is not ours to change",
-                reason=Reason.HAS_CHILDREN,
-                about=str(old),
-                hint=f"drop {child.name}, rename, change the view, create {child.name} again",
-            )
-        sources = tuple(
-            replace(source, name=new) if source.name.key == old.key else source
-            for source in child.sources
-        )
-        return replace(child, query=query, sources=sources, revision=child.revision + 1)
+        children = [graph[child] for child in graph.children(old.table_id)]
+        rewritten = [renamed(self._lake, child, old.name, new_name) for child in children]
+        new = replace(old, name=new_name, revision=old.revision + 1)
+        with ExitStack() as claims:
+            for definition in (old, *children):
+                claims.enter_context(claimed(self._context, definition, "rename"))
+            self._write(old, new)
+            self._lake.unpublish(old)
+            if state.build is not None:
+                self._lake.publish(new)
+            for before, after in zip(children, rewritten, strict=True):
+                self._write(before, after)
+        return Declared(table=new_name, did="renamed")
 
     def drop(self, state: TableState, *, cascade: bool) -> list[TableName]:
         """The table, and with CASCADE everything that reads it, children first."""

@@ -6,6 +6,8 @@ Nothing here knows Spark, SQL or a database. Everything that is kept in the stor
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -79,7 +81,30 @@ class ViewUse:
     """A view that a query reads, as it was at CREATE."""
 
     name: TableName
-    text: str  # a different text later means VIEW_CHANGED
+    text: str  # this, the namespace, columns or settings changed: VIEW_CHANGED
+    namespace: tuple[str, str]
+    columns: tuple[str, ...]
+    settings: Mapping[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": list(self.name.parts),
+            "text": self.text,
+            "namespace": list(self.namespace),
+            "columns": list(self.columns),
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ViewUse:
+        catalog, schema = data["namespace"]
+        return cls(
+            name=TableName(*data["name"]),
+            text=data["text"],
+            namespace=(catalog, schema),
+            columns=tuple(data["columns"]),
+            settings=dict(data["settings"]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +132,13 @@ class Definition:
         """Table ids of the dynamic tables it reads."""
         return tuple(source.dynamic_id for source in self.sources if source.dynamic_id)
 
+    @property
+    def built_from(self) -> str:
+        """What a build must have been made of to be current: the query, and the views below it."""
+        views = json.dumps([view.as_json() for view in self.views], sort_keys=True)
+        suffix = hashlib.sha256(views.encode()).hexdigest()[:16] if self.views else "-"
+        return f"{self.fingerprint}/{suffix}"
+
     def as_json(self) -> dict[str, Any]:
         return {
             "table_id": self.table_id,
@@ -123,7 +155,7 @@ class Definition:
                 }
                 for source in self.sources
             ],
-            "views": [{"name": list(view.name.parts), "text": view.text} for view in self.views],
+            "views": [view.as_json() for view in self.views],
             "options": self.options.as_json(),
             "location": self.location,
             "fingerprint": self.fingerprint,
@@ -151,9 +183,7 @@ class Definition:
                 )
                 for source in data["sources"]
             ),
-            views=tuple(
-                ViewUse(name=TableName(*view["name"]), text=view["text"]) for view in data["views"]
-            ),
+            views=tuple(ViewUse.from_json(view) for view in data["views"]),
             options=Options.from_json(data["options"]),
             location=data["location"],
             fingerprint=data["fingerprint"],
@@ -234,7 +264,7 @@ class Build:
     version: int  # the Delta version that holds the rows
     cut: Cut
     pins: tuple[Pin, ...]  # what the query read directly
-    fingerprint: str  # of the query that built it
+    fingerprint: str  # `Definition.built_from` of the query that built it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

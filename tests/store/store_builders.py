@@ -47,7 +47,15 @@ def definition(
         "settings": {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"},
         "columns": (Column(name="id", type="bigint"), Column(name="n", type="decimal(10,2)")),
         "sources": (base, *dynamic),
-        "views": (ViewUse(name=name("v"), text="SELECT 1"),),
+        "views": (
+            ViewUse(
+                name=name("v"),
+                text="SELECT 1",
+                namespace=("spark_catalog", "default"),
+                columns=("a",),
+                settings={"spark.sql.ansi.enabled": "true"},
+            ),
+        ),
         "options": Options(),
         "location": "/lake/sales/by_customer",
         "fingerprint": "f1",

@@ -57,7 +57,7 @@ def build(table: str, version: int, cut: Mapping[str, int], pins: tuple[Pin, ...
         version=version,
         cut=Cut(versions=dict(cut), instant=INSTANT),
         pins=pins,
-        fingerprint="f",
+        fingerprint="f/-",
     )
 
 

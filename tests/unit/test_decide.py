@@ -10,13 +10,13 @@ from builders import build, definition, pin
 from dynamic_tables.refresh.decide import Facts, decide
 
 TABLE = definition("metrics", reads=("orders",))
+BUILT = build("metrics", 1, {"id-orders": 1}, pins=(pin("orders", 1),))
 QUIET = Facts(
     definition=TABLE,
-    build=build("metrics", 1, {"id-orders": 1}, pins=(pin("orders", 1),)),
+    build=BUILT,
     pins=(pin("orders", 1),),
     moved=frozenset(),
     clock_moved=False,
-    changed_views=(),
     foreign_change=False,
     forced=False,
 )
@@ -30,7 +30,10 @@ QUIET = Facts(
         (replace(QUIET, moved=frozenset({"orders"})), ("refresh", "full", "NOT_INCREMENTAL")),
         (replace(QUIET, clock_moved=True), ("refresh", "full", "TIME_PASSED")),
         (replace(QUIET, foreign_change=True), ("refresh", "full", "FOREIGN_CHANGE")),
-        (replace(QUIET, changed_views=("v",)), ("refresh", "full", "VIEW_CHANGED")),
+        (
+            replace(QUIET, build=replace(BUILT, fingerprint="f/another")),
+            ("refresh", "full", "VIEW_CHANGED"),
+        ),
         (replace(QUIET, forced=True), ("refresh", "full", "FORCED")),
         (
             replace(QUIET, pins=(pin("orders", 1, source_id="another"),)),

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from dynamic_tables._tokens import TokenKind, scan
 
+CASE_SETTING = "spark.sql.caseSensitive"
+
 
 def fingerprint(
     query: str,
@@ -23,7 +25,7 @@ def fingerprint(
 ) -> str:
     """A hash of everything that decides the result besides the data."""
     content = {
-        "words": normalised_words(query),
+        "words": normalised_words(query, keep_case=settings.get(CASE_SETTING) == "true"),
         "namespace": list(namespace),
         "settings": dict(sorted(settings.items())),
         "columns": list(columns),
@@ -31,15 +33,22 @@ def fingerprint(
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def normalised_words(query: str) -> list[list[str]]:
+def normalised_words(query: str, *, keep_case: bool = False) -> list[list[str]]:
     """The query as words that compare equal when only its looks differ.
 
     >>> normalised_words("SELECT a -- why\\n FROM T") == normalised_words("select A from t")
     True
     >>> normalised_words("SELECT 'a'") == normalised_words("SELECT 'A'")
     False
+
+    After a dot or a colon a word may be the key of a map or of a variant, whose case counts.
+
+    >>> normalised_words("SELECT m.Foo") == normalised_words("SELECT m.foo")
+    False
     """
-    return [
-        [token.kind.name, token.value.lower() if token.kind is TokenKind.WORD else token.value]
-        for token in scan(query)
-    ]
+    words, after_access = [], False
+    for token in scan(query):
+        plain = token.kind is TokenKind.WORD and not after_access and not keep_case
+        words.append([token.kind.name, token.value.lower() if plain else token.value])
+        after_access = token.kind is TokenKind.SYMBOL and token.value in (".", ":")
+    return words

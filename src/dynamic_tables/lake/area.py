@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 LOCK_FILE = "_dynamic_tables.lock"  # Delta and VACUUM ignore names that begin with an underscore
 LOCK_POLL_S = 0.05
+_location_locks: dict[str, threading.Lock] = {}
+_location_locks_guard = threading.Lock()
 SAMPLE_ROWS = 20  # how many differing rows `verify` shows
 
 
@@ -59,6 +63,7 @@ class SparkArea:
     def compute(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> SparkRows:
         """The query of a definition at a cut, with the columns it was declared with."""
         reading = self._lake.read_definition(self._session, definition)
+        pins = [pin_of(pins, source) for source in definition.sources]
         query = PinnedQuery(
             self._session,
             reading,
@@ -238,17 +243,41 @@ def commit_lock(
     if folder is None:
         yield
         return
+    with _threads_excluded(location, about=about, wait_s=wait_s):
+        yield from _file_locked(spark, folder, about=about, wait_s=wait_s, sleep=sleep)
+
+
+def _held(about: str, wait_s: float) -> Held:
+    return Held(
+        f"somebody else has been committing to it for {wait_s:g} s",
+        reason=Reason.HELD,
+        about=about,
+        hint="wait until it ends, or end it; then refresh again",
+    )
+
+
+@contextmanager
+def _threads_excluded(location: str, *, about: str, wait_s: float) -> Generator[None]:
+    """One thread at a time: closing a file releases all locks that its process has on it."""
+    with _location_locks_guard:
+        lock = _location_locks.setdefault(location, threading.Lock())
+    if not lock.acquire(timeout=wait_s):
+        raise _held(about, wait_s)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _file_locked(
+    spark: SparkSession, folder: Path, *, about: str, wait_s: float, sleep: Callable
+) -> Generator[None]:
     file = jvm.packages(spark).java.io.RandomAccessFile(str(folder / LOCK_FILE), "rw")
     try:
         deadline = time.monotonic() + wait_s
         while (lock := _try_lock(file)) is None:
             if time.monotonic() > deadline:
-                raise Held(
-                    f"another process has been committing to it for {wait_s:g} s",
-                    reason=Reason.HELD,
-                    about=about,
-                    hint="wait until it ends, or end it; then refresh again",
-                )
+                raise _held(about, wait_s)
             sleep(LOCK_POLL_S)
         try:
             yield

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.compiler.references import TableReference, aliased_as, rewrite
 from dynamic_tables.errors import InvalidInput, RefreshError
-from dynamic_tables.lake import catalog
+from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.area import SparkArea
 from dynamic_tables.lake.base import (
     Analysis,
@@ -25,10 +25,10 @@ from dynamic_tables.lake.base import (
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
 from dynamic_tables.lake.measure import Progress
-from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
+from dynamic_tables.lake.pinning import PinnedQuery, Reading, pin_of, read_texts
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
-from dynamic_tables.lake.sessions import private_session, result_settings
+from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, result_settings
 from dynamic_tables.lake.statements import (
     check_columns,
 )
@@ -36,8 +36,6 @@ from dynamic_tables.lake.stored import StoredTables
 from dynamic_tables.model import Column, Definition, Pin, Source, ViewUse, utc_now
 from dynamic_tables.names import TableName, qualify, quote
 from dynamic_tables.reasons import Reason
-
-SESSION_CATALOG_NAMES = re.compile(r"[A-Za-z0-9_]+")  # what Spark's own catalog accepts
 
 
 class SparkLake(StoredTables):
@@ -85,15 +83,8 @@ class SparkLake(StoredTables):
         return Analysis(
             columns=columns,
             canonical=_canonical(self.spark, reading, query, namespace, dynamic),
-            sources=tuple(
-                Source(
-                    name=name,
-                    columns=states[key].columns,
-                    dynamic_id=dynamic[key].table_id if key in dynamic else None,
-                )
-                for key, name in reading.sources.items()
-            ),
-            views=tuple(ViewUse(name=v.name, text=v.text) for v in reading.views.values()),
+            sources=tuple(self._new_source(name, dynamic) for name in reading.sources.values()),
+            views=_view_uses(reading),
             settings=settings,
             reads_clock=reading.reads_clock,
             deterministic=frame._jdf.queryExecution().analyzed().deterministic(),
@@ -133,13 +124,17 @@ class SparkLake(StoredTables):
     def rename_in(self, definition: Definition, old: TableName, new: TableName) -> str:
         """The query of a definition with every mention of a table under its new name."""
 
+        session = private_session(
+            self.spark, settings=definition.settings, namespace=definition.namespace
+        )
+
         def renamed(reference: TableReference) -> str:
-            name = catalog.resolve(self.spark, reference, definition.namespace)
+            name = catalog.resolve(session, reference, definition.namespace)
             if name.key != old.key:
                 return definition.query[reference.start : reference.stop]
             return aliased_as(new.sql, reference)
 
-        found = find_references(self.spark, definition.query)
+        found = find_references(session, definition.query)
         return rewrite(definition.query, found.tables, renamed)
 
     # Looking
@@ -168,19 +163,32 @@ class SparkLake(StoredTables):
             commit.changes_data or commit.operation in SCHEMA_OPERATIONS for commit in commits
         )
 
-    def changed_views(self, definition: Definition) -> tuple[TableName, ...]:
-        """Views of the query that have another text than at CREATE."""
-        changed = []
-        for use in definition.views:
-            view = catalog.view(self.spark, use.name)
-            if view is None or view.text != use.text:
-                changed.append(use.name)
-        return tuple(changed)
+    def followed(self, definition: Definition, dynamic: DynamicSources) -> Definition:
+        """The definition with its views as they are now; the same one if they did not change."""
+        if not definition.views:
+            return definition
+        session = private_session(
+            self.spark, settings=definition.settings, namespace=definition.namespace
+        )
+        reading = self.read_definition(session, definition)
+        views = _view_uses(reading)
+        if views == definition.views:
+            return definition
+        known = {source.name.key: source for source in definition.sources}
+        sources = tuple(
+            known.get(key) or self._new_source(name, dynamic)
+            for key, name in reading.sources.items()
+        )
+        return replace(definition, views=views, sources=sources, revision=definition.revision + 1)
 
-    def present_views(self, definition: Definition) -> tuple[ViewUse, ...]:
-        """The views below the query as they are now: a new text may read other views."""
-        reading = self.read_definition(self.spark, definition)
-        return tuple(ViewUse(name=v.name, text=v.text) for v in reading.views.values())
+    def _new_source(self, name: TableName, dynamic: DynamicSources) -> Source:
+        state = self._source_state(name, dynamic)
+        declared = dynamic.get(name.key)
+        return Source(
+            name=name,
+            columns=state.columns,
+            dynamic_id=declared.table_id if declared is not None else None,
+        )
 
     def read_definition(self, session: SparkSession, definition: Definition) -> Reading:
         """The texts below a definition; each text is parsed once in the life of a process."""
@@ -195,6 +203,7 @@ class SparkLake(StoredTables):
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
         reading = self.read_definition(session, definition)
+        pins = [pin_of(pins, source) for source in definition.sources]
         pinned = PinnedQuery(session, reading, pins=pins, instant=instant, columns={})
         return pinned.text(definition.query, definition.namespace)
 
@@ -227,8 +236,13 @@ class SparkLake(StoredTables):
         for reference in found.tables:
             name = reference.parts[-1].lower()
             ours = len(reference.parts) == 1 and name in names
-            if ours and not catalog.exists(self.spark, qualify((name,), self.namespace())):
+            if ours and not self._is_taken(name):
                 yield name
+
+    def _is_taken(self, name: str) -> bool:
+        """Whether the user has a table, a view or a temporary view of this name."""
+        table = qualify((name,), self.namespace())
+        return jvm.is_temporary_view(self.spark, name) or catalog.exists(self.spark, table)
 
     # Refreshing
 
@@ -273,6 +287,20 @@ def _typed(row: tuple[Any, ...], columns: Sequence[tuple[str, str]]) -> tuple[An
     return tuple(
         datetime.fromisoformat(value) if kind == "timestamp" and value is not None else value
         for value, (_, kind) in zip(row, columns, strict=True)
+    )
+
+
+def _view_uses(reading: Reading) -> tuple[ViewUse, ...]:
+    """The views below a query, with all that decides what they mean."""
+    return tuple(
+        ViewUse(
+            name=view.name,
+            text=view.text,
+            namespace=view.namespace,
+            columns=view.columns,
+            settings={key: view.settings[key] for key in RESULT_SETTINGS if key in view.settings},
+        )
+        for view in sorted(reading.views.values(), key=lambda item: item.name.key)
     )
 
 

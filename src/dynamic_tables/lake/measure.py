@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import jvm
@@ -17,9 +18,9 @@ LISTENER_WAIT_MS = 5_000  # the status store is filled by a listener that runs a
 class Cost:
     """Totals over the Spark jobs of one group."""
 
-    jobs: int
-    bytes_read: int
-    files_read: int
+    jobs: int | None = None  # None: Spark did not tell
+    bytes_read: int | None = None
+    files_read: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,13 @@ class Meter:
         )
 
     def cost(self) -> Cost:
+        """The totals; a figure that cannot be had is no reason to fail what is already done."""
+        try:
+            return self._cost()
+        except Py4JError:
+            return Cost()
+
+    def _cost(self) -> Cost:
         scala_context = jvm.scala_context(self._spark)
         scala_context.listenerBus().waitUntilEmpty(LISTENER_WAIT_MS)
         status = scala_context.statusStore()

@@ -8,8 +8,8 @@ read a pinned version.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
 
@@ -25,7 +25,7 @@ from dynamic_tables.compiler.references import (
     pinned_relation,
     rewrite,
 )
-from dynamic_tables.errors import InternalError, InvalidInput
+from dynamic_tables.errors import InternalError, InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.catalog import View
 from dynamic_tables.lake.jvm import Java
@@ -119,7 +119,7 @@ class PinnedQuery:
     def frame(self, query: str, namespace: tuple[str, str]) -> DataFrame:
         """The query at the cut; raises AnalysisException as Spark does."""
         frame = self._session.sql(self.text(query, namespace))
-        check_leaves(self._session, frame)
+        check_leaves(self._session, frame, self._pins.values())
         check_clock(self._session, frame, self._reading)
         return frame
 
@@ -189,14 +189,25 @@ def unpinned_columns(source: Source, present: Sequence[str]) -> tuple[str, ...] 
     return tuple(name for name in frozen if name.lower() in there)
 
 
-def check_leaves(session: SparkSession, frame: DataFrame) -> None:
-    """Every leaf of the analysed plan is constant or reads a pinned version of a Delta table."""
+def check_leaves(session: SparkSession, frame: DataFrame, pins: Iterable[Pin]) -> None:
+    """Every leaf of the analysed plan is constant or reads a table at just the pinned version."""
+    pinned = {(pin.source_id, pin.version) for pin in pins}
     plan = frame._jdf.queryExecution().analyzed()
     plans = [plan, *jvm.items(plan.subqueriesAll())]
     for leaf in (leaf for below in plans for leaf in jvm.items(below.collectLeaves())):
         kind = jvm.class_name(leaf)
-        if kind not in HARMLESS_LEAVES and not _is_pinned(session, leaf, kind):
+        if kind in HARMLESS_LEAVES:
+            continue
+        found = _version_read(session, leaf, kind)
+        if found is None:
             raise catalog.not_delta(_leaf_name(leaf), "it cannot be pinned to a version")
+        if found not in pinned:
+            raise RefreshError(
+                "it was replaced while the refresh was under way",
+                reason=Reason.SOURCE_REPLACED,
+                about=_leaf_name(leaf),
+                hint="refresh again",
+            )
 
 
 def check_clock(session: SparkSession, frame: DataFrame, reading: Reading) -> None:
@@ -243,12 +254,16 @@ def _clock_refused(what: str) -> InvalidInput:
     )
 
 
-def _is_pinned(session: SparkSession, leaf: Java, kind: str) -> bool:
+def _version_read(session: SparkSession, leaf: Java, kind: str) -> tuple[str, int] | None:
+    """Delta's table id and the version that a leaf reads; None if it is not pinned to one."""
     gateway = session.sparkContext._gateway
     if kind != "LogicalRelation" or not is_instance_of(gateway, leaf.relation(), FS_RELATION):
-        return False
+        return None
     index = leaf.relation().location()
-    return is_instance_of(gateway, index, DELTA_INDEX) and index.isTimeTravelQuery()
+    if not is_instance_of(gateway, index, DELTA_INDEX) or not index.isTimeTravelQuery():
+        return None
+    snapshot = index.snapshotAtAnalysis()
+    return snapshot.metadata().id(), snapshot.version()
 
 
 def _leaf_name(leaf: Java) -> str:
@@ -256,7 +271,9 @@ def _leaf_name(leaf: Java) -> str:
 
 
 def pin_of(pins: Sequence[Pin], source: Source) -> Pin:
+    """The pin of a source; a dynamic one is known by its id, whatever it is called now."""
     for pin in pins:
-        if pin.name.key == source.name.key:
-            return pin
+        same = pin.dynamic_id == source.dynamic_id if source.dynamic_id else False
+        if same or (source.dynamic_id is None and pin.name.key == source.name.key):
+            return pin if pin.name == source.name else replace(pin, name=source.name)
     raise InternalError("a source has no pin", reason=Reason.INTERNAL, about=str(source.name))

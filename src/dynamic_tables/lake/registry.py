@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import catalog, jvm
@@ -59,7 +60,7 @@ def _tables(spark: SparkSession, schema: str) -> Iterator[CatalogEntry]:
                 name=(schema, name),
                 text=view.text,
                 extra={
-                    "columns": list(view.columns),
+                    "columns": list(view.columns) if view.columns != view.query_columns else [],
                     "namespace": list(view.namespace),
                     "settings": dict(view.settings),
                 },
@@ -83,7 +84,10 @@ def restore(spark: SparkSession, entry: CatalogEntry) -> bool:
         return True
     if entry.kind == "table":
         return _restore_table(spark, name, str(entry.location))
-    _restore_view(spark, name, entry)
+    try:
+        _restore_view(spark, name, entry)
+    except AnalysisException:
+        return False  # what it reads is not there (yet)
     return True
 
 
@@ -126,7 +130,8 @@ def _restore_view(spark: SparkSession, name: TableName, entry: CatalogEntry) -> 
             session.conf.set(key, value)
     use_namespace(session, (extra["namespace"][0], extra["namespace"][1]))
     columns = ", ".join(quote(column) for column in extra["columns"])
-    session.sql(f"CREATE VIEW {name.sql} ({columns}) AS {entry.text}")
+    names = f" ({columns})" if columns else ""
+    session.sql(f"CREATE VIEW {name.sql}{names} AS {entry.text}")
 
 
 def lying_about(spark: SparkSession, warehouse: Path) -> Iterator[CatalogEntry]:

@@ -64,7 +64,9 @@ def private_session(
     """A session of its own over the same catalogs, as the user's session was at CREATE."""
     session = spark.newSession()
     wanted = {
-        key: value for key, value in spark.conf.getAll.items() if not key.startswith(NEVER_COPIED)
+        key: value
+        for key, value in spark.conf.getAll.items()
+        if not key.startswith((*NEVER_COPIED, RESULT_PREFIX))
     }
     for key, value in {**wanted, **settings, **PRIVATE_SETTINGS}.items():
         if session.conf.isModifiable(key):

@@ -34,7 +34,7 @@ def create_table(definition: Definition) -> str:
         PROPERTY_ID: definition.table_id,
         PROPERTY_DEFINITION: json.dumps(definition.as_json()),
     }
-    if any(ODD_COLUMN.search(column.name) for column in definition.columns):
+    if needs_mapping(definition):
         kept["delta.columnMapping.mode"] = "name"
     return (
         f"CREATE TABLE delta.{quote(definition.location)} ({columns}) USING delta"
@@ -42,8 +42,14 @@ def create_table(definition: Definition) -> str:
     )
 
 
+def needs_mapping(definition: Definition) -> bool:
+    return any(ODD_COLUMN.search(column.name) for column in definition.columns)
+
+
 def set_definition(definition: Definition) -> str:
     kept = {PROPERTY_DEFINITION: json.dumps(definition.as_json())}
+    if needs_mapping(definition):
+        kept["delta.columnMapping.mode"] = "name"
     table = f"delta.{quote(definition.location)}"
     return f"ALTER TABLE {table} SET TBLPROPERTIES ({properties(kept)})"
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from dynamic_tables.errors import InternalError, InvalidInput, SetupError
+from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.area import commit_lock
 from dynamic_tables.lake.base import Commit, Standing
@@ -113,9 +113,26 @@ class StoredTables:
 
     def publish(self, definition: Definition) -> None:
         """Let the name point to the stored table, if it does not yet."""
-        name = definition.name
+        place = self._registered_at(definition.name)
+        if place is None:
+            self._run(register(definition.name, definition.location))
+        elif place != definition.location:
+            raise Refused(
+                "the name belongs to another table, so the dynamic table cannot be seen under it",
+                reason=Reason.ALREADY_EXISTS,
+                about=str(definition.name),
+                hint=f"drop or rename the other one, or ALTER DYNAMIC TABLE {definition.name}"
+                " RENAME TO …",
+            )
+
+    def _registered_at(self, name: TableName) -> str | None:
+        """Where the table of this name lies; None if nothing has the name."""
         if not catalog.exists(self.spark, name):
-            self._run(register(name, definition.location))
+            return None
+        try:
+            return catalog.state(self.spark, name).location
+        except InvalidInput:
+            return ""  # a view, or no Delta table
 
     def apply_layout(self, definition: Definition, changed: Collection[str]) -> None:
         """Options that Delta itself keeps: clustering and the comment."""
@@ -133,9 +150,10 @@ class StoredTables:
         with self.commit_lock(definition):
             self._run(f"OPTIMIZE delta.{quote(definition.location)}")
 
-    def unpublish(self, name: TableName) -> None:
-        """Take the name away; the files stay."""
-        self._run(f"DROP TABLE IF EXISTS {name.sql}")
+    def unpublish(self, definition: Definition) -> None:
+        """Take the name away, unless it belongs to another table; the files stay."""
+        if self._registered_at(definition.name) == definition.location:
+            self._run(f"DROP TABLE IF EXISTS {definition.name.sql}")
 
     def save_definition(self, definition: Definition) -> None:
         """Keep the definition with the table, so that a lost store can be rebuilt."""

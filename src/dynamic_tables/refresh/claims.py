@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.model import Definition
 from dynamic_tables.refresh.context import Context, is_dead
 from dynamic_tables.steps import Step, reached
@@ -70,4 +71,5 @@ class Heartbeats:
             with self._lock:
                 claims = list(self._claims.values())
             for claim in claims:
-                self._context.store.heartbeat(claim)
+                with suppress(DynamicTablesError):  # the store may be back at the next beat
+                    self._context.store.heartbeat(claim)

@@ -133,18 +133,38 @@ def _search(
 ) -> dict[str, Build] | None:
     """One candidate for each table such that all agree; earlier candidates are preferred."""
 
-    def search(index: int, cut: dict[str, int]) -> list[Build] | None:
-        if index == len(table_ids):
-            return []
-        for build in candidates[index]:
-            if _agrees(cut, build.cut.versions):
-                rest = search(index + 1, {**cut, **build.cut.versions})
-                if rest is not None:
-                    return [build, *rest]
-        return None
+    found: dict[str, Build] = {}
+    for group in _groups(candidates):
+        chosen = _search_group([candidates[index] for index in group], {})
+        if chosen is None:
+            return None
+        found.update(zip((table_ids[index] for index in group), chosen, strict=True))
+    return found
 
-    found = search(0, {})
-    return None if found is None else dict(zip(table_ids, found, strict=True))
+
+def _groups(candidates: Sequence[Sequence[Build]]) -> list[list[int]]:
+    """Tables that share a base table, directly or through others, must be searched together."""
+    groups: list[tuple[set[str], list[int]]] = []
+    for index, builds in enumerate(candidates):
+        keys = {key for build in builds for key in build.cut.versions}
+        members = [index]
+        for group in [g for g in groups if g[0] & keys]:
+            groups.remove(group)
+            keys |= group[0]
+            members = sorted([*group[1], *members])
+        groups.append((keys, members))
+    return [members for _, members in groups]
+
+
+def _search_group(candidates: Sequence[Sequence[Build]], cut: dict[str, int]) -> list[Build] | None:
+    if not candidates:
+        return []
+    for build in candidates[0]:
+        if _agrees(cut, build.cut.versions):
+            rest = _search_group(candidates[1:], {**cut, **build.cut.versions})
+            if rest is not None:
+                return [build, *rest]
+    return None
 
 
 def _floor(states: Mapping[str, TableState], members: Iterable[str]) -> dict[str, int]:
@@ -187,20 +207,33 @@ def _with_lagging(
     for key, version in _floor(states, members).items():
         if key in target:
             target[key] = max(target[key], version)
-    inside, chosen = set(members), {}
-    pending = list(outside)
-    while pending:
-        parent = pending.pop()
-        if parent in inside or parent in chosen:
-            continue
-        fitting = _fitting(graph, present, parent, target, builds)
-        if fitting is not None:
-            chosen[parent] = fitting
-            continue
-        _check_may_follow(graph, states, parent)
-        inside.add(parent)
-        pending += graph.parents(parent)
+    inside = set(members)
+    while (laggard := _first_laggard(graph, present, inside, target, builds)) is not None:
+        _check_may_follow(graph, states, laggard)
+        inside.add(laggard)
+        for key, version in _floor(states, [laggard]).items():
+            if key in target:
+                target[key] = max(target[key], version)
+    chosen = {
+        parent: build
+        for parent in _outside(graph, inside)
+        if (build := _fitting(graph, present, parent, target, builds)) is not None
+    }
     return CutPlan(versions=target, members=frozenset(inside), outside=chosen)
+
+
+def _first_laggard(
+    graph: Graph,
+    present: Present,
+    inside: Iterable[str],
+    target: Mapping[str, int],
+    builds: Builds,
+) -> str | None:
+    """A parent outside that has no state at the target; its own parents come after it."""
+    for parent in reversed(_outside(graph, inside)):
+        if _fitting(graph, present, parent, target, builds) is None:
+            return parent
+    return None
 
 
 def _fitting(

@@ -19,7 +19,6 @@ class Facts:
     pins: Sequence[Pin]
     moved: frozenset[str]  # name keys of the sources whose rows changed since the build
     clock_moved: bool
-    changed_views: Sequence[str]
     foreign_change: bool
     forced: bool
 
@@ -37,14 +36,15 @@ def decide(facts: Facts) -> Decision:  # noqa: PLR0911  a list of rules
     """The first rule that applies; the order is from what must be to what may be."""
     if facts.build is None:
         return _full(Action.INITIALIZE, Reason.FIRST_LOAD)
-    if facts.build.fingerprint != facts.definition.fingerprint:
-        return _full(Action.REINITIALIZE, Reason.DEFINITION_CHANGED)
+    if facts.build.fingerprint != facts.definition.built_from:
+        query = facts.build.fingerprint.partition("/")[0]
+        if query != facts.definition.fingerprint:
+            return _full(Action.REINITIALIZE, Reason.DEFINITION_CHANGED)
+        return _full(Action.REFRESH, Reason.VIEW_CHANGED)
     if facts.forced:
         return _full(Action.REFRESH, Reason.FORCED)
     if facts.foreign_change:
         return _full(Action.REFRESH, Reason.FOREIGN_CHANGE)
-    if facts.changed_views:
-        return _full(Action.REFRESH, Reason.VIEW_CHANGED)
     if _replaced(facts.build, facts.pins):
         return _full(Action.REFRESH, Reason.SOURCE_REPLACED)
     if facts.moved:

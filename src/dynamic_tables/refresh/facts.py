@@ -21,26 +21,13 @@ def gather(
     forced: bool,
 ) -> Facts:
     """What happened since the build."""
-    facts = Facts(
-        definition=definition,
-        build=build,
-        pins=pins,
-        moved=frozenset(),
-        clock_moved=False,
-        changed_views=[str(name) for name in lake.changed_views(definition)],
-        foreign_change=False,
-        forced=forced,
-    )
-    if build is None:
-        return facts
     return Facts(
         definition=definition,
         build=build,
         pins=pins,
-        moved=frozenset(_moved(lake, definition, build, pins)),
-        clock_moved=build.cut.versions.get(CLOCK) != cut.versions.get(CLOCK),
-        changed_views=facts.changed_views,
-        foreign_change=foreign(lake, definition, build.version, standing.version),
+        moved=frozenset(_moved(lake, definition, build, pins)) if build else frozenset(),
+        clock_moved=bool(build) and build.cut.versions.get(CLOCK) != cut.versions.get(CLOCK),
+        foreign_change=bool(build) and _foreign(lake, definition, build.version, standing.version),
         forced=forced,
     )
 
@@ -55,14 +42,25 @@ def _moved(lake: Lake, definition: Definition, build: Build, pins: Sequence[Pin]
             yield pin.name.key
 
 
-def foreign(lake: Lake, definition: Definition, after: int, to: int) -> bool:
-    """Whether somebody else changed rows of the stored table in (after, to]."""
-    if after == to:
+def _foreign(lake: Lake, definition: Definition, build: int, to: int) -> bool:
+    """Whether somebody else changed rows since the build, or while it was being committed.
+
+    A commit that replaces by difference compares with its base first; what others wrote between
+    base and commit makes its rows wrong. A gap in the log counts as yes.
+    """
+    commits = lake.commits(definition, build - 1, to)
+    newer = [commit for commit in commits if commit.version > build]
+    if len(newer) < to - build or any(_is_foreign(commit, definition) for commit in newer):
+        return True
+    own = next((c.stamp for c in commits if c.version == build and is_ours(c, definition)), None)
+    if own is None or own.base >= build - 1:
         return False
-    return any(
-        commit.changes_data and not is_ours(commit, definition)
-        for commit in lake.commits(definition, after, to)
-    )
+    between = lake.commits(definition, own.base, build - 1)
+    return any(_is_foreign(commit, definition) for commit in between)
+
+
+def _is_foreign(commit: Commit, definition: Definition) -> bool:
+    return commit.changes_data and not is_ours(commit, definition)
 
 
 def is_ours(commit: Commit, definition: Definition) -> bool:

@@ -13,7 +13,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from dynamic_tables.errors import DynamicTablesError, Held, RefreshError, Refused
+from dynamic_tables.errors import (
+    DynamicTablesError,
+    Held,
+    InternalError,
+    RefreshError,
+    Refused,
+)
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import SourceState
 from dynamic_tables.model import (
@@ -31,9 +37,10 @@ from dynamic_tables.model import (
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.claims import Heartbeats, claimed
 from dynamic_tables.refresh.context import Context
-from dynamic_tables.refresh.cut import CutPlan, Present, plan_cut
+from dynamic_tables.refresh.cut import Builds, CutPlan, Present, plan_cut
+from dynamic_tables.refresh.definitions import as_now, dynamic_sources
 from dynamic_tables.refresh.table import Order, TableRefresh
-from dynamic_tables.store import Claim
+from dynamic_tables.store import Claim, Store
 
 NOT_COUNTED = frozenset(
     {
@@ -94,13 +101,17 @@ class GraphRefresh:
         states = {state.definition.table_id: state for state in self._context.store.tables()}
         graph = Graph(state.definition for state in states.values())
         wanted, barred = self._wanted(graph, states)
+        graph = self._as_now(graph, states, wanted, barred)
         present, missing = self._capture(graph, wanted)
         for table_id in wanted:
             for source in graph[table_id].sources:
                 if source.name.key in missing:
                     barred.setdefault(table_id, missing[source.name.key])
+        for table_id in list(barred):
+            for below in graph.descendants([table_id]) & wanted:
+                barred.setdefault(below, _barred_above(graph, below, table_id, barred[table_id]))
         free = [key for key in wanted if key not in barred]
-        cut = plan_cut(graph, states, free, present, self._context.store.builds)
+        cut = plan_cut(graph, states, free, present, current_builds(graph, self._context.store))
         cut = replace(cut, members=cut.members | set(wanted))
         return Plan(
             refresh_id=uuid.uuid4().hex[:12],
@@ -127,10 +138,24 @@ class GraphRefresh:
                 if named is not None and table_id in named:
                     raise error
                 barred[table_id] = error
-        for table_id in list(barred):
-            for below in graph.descendants([table_id]) & wanted:
-                barred.setdefault(below, barred[table_id])
         return wanted, barred
+
+    def _as_now(
+        self,
+        graph: Graph,
+        states: Mapping[str, TableState],
+        wanted: Iterable[str],
+        barred: dict[str, DynamicTablesError],
+    ) -> Graph:
+        """Views may have been replaced, parents renamed; what cannot be followed is barred."""
+        dynamic = dynamic_sources(states.values())
+        definitions = dict(graph.definitions)
+        for table_id in wanted:
+            try:
+                definitions[table_id] = as_now(self._context.lake, graph[table_id], graph, dynamic)
+            except DynamicTablesError as error:
+                barred.setdefault(table_id, error)
+        return Graph(definitions.values())
 
     def _capture(
         self, graph: Graph, wanted: Iterable[str]
@@ -168,7 +193,7 @@ class GraphRefresh:
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:
                         self._records[running.pop(future)] = future.result()
-            except BaseException:
+            except BaseException:  # the user said stop: nothing else gets here
                 self._stopping.set()
                 self._context.lake.cancel()
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -189,16 +214,17 @@ class GraphRefresh:
                 claimed(self._context, definition, plan.refresh_id) as claim,
                 self._claims.kept(claim),
             ):
-                record = TableRefresh(self._context, self._order(plan, definition), claim).run()
+                refresh = TableRefresh(self._context, self._order(plan, definition), claim)
+                record = refresh.run()
         except DynamicTablesError as error:
             return self._failed(plan, definition, error, started)
         except self._context.lake.faults as error:
             told = self._context.lake.told(error, about=str(definition.name))
             return self._failed(plan, definition, told, started)
-        build = self._context.store.table_by_id(table_id)
-        assert build is not None
-        assert build.build is not None
-        self._builds[table_id] = build.build
+        except Exception as error:  # noqa: BLE001  one table's defect must not end the others
+            return self._failed(plan, definition, _defect(definition, error), started)
+        assert refresh.build is not None
+        self._builds[table_id] = refresh.build
         return record
 
     def _check_may_begin(self, plan: Plan, table_id: str) -> None:
@@ -318,6 +344,40 @@ def _upstream_failed(definition: Definition, record: RefreshRecord) -> DynamicTa
         about=str(definition.name),
         hint=f"see the error of {record.table}",
     )
+
+
+def current_builds(graph: Graph, store: Store) -> Builds:
+    """Recorded states that were built from the present definition; others are another table."""
+
+    def builds(table_id: str) -> list[Build]:
+        wanted = graph[table_id].built_from
+        return [build for build in store.builds(table_id) if build.fingerprint == wanted]
+
+    return builds
+
+
+def _barred_above(
+    graph: Graph, table_id: str, above: str, error: DynamicTablesError
+) -> DynamicTablesError:
+    if error.reason is Reason.SUSPENDED:
+        return error
+    return Held(
+        f"it reads {graph[above].name}, which cannot be refreshed",
+        reason=Reason.UPSTREAM_FAILED,
+        about=str(graph[table_id].name),
+        hint=f"see the error of {graph[above].name}",
+    )
+
+
+def _defect(definition: Definition, error: Exception) -> InternalError:
+    defect = InternalError(
+        f"{type(error).__name__}: {error}",
+        reason=Reason.INTERNAL,
+        about=str(definition.name),
+        hint="this is a defect of ours; please report it with this message",
+    )
+    defect.__cause__ = error
+    return defect
 
 
 def _interrupted(definition: Definition) -> RefreshError:

@@ -36,7 +36,7 @@ from dynamic_tables.model import (
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, Stopwatch
 from dynamic_tables.refresh.decide import Decision, decide
-from dynamic_tables.refresh.facts import foreign, gather, is_ours
+from dynamic_tables.refresh.facts import gather, is_ours
 from dynamic_tables.refresh.states import FENCE, behind_note, build_of, newest_build, with_metrics
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim
@@ -65,6 +65,7 @@ class TableRefresh:
         self._definition = order.definition
         self._claim = claim
         self._watch = Stopwatch()
+        self.build: Build | None = None  # the state that stands after the run
         self._started_at = context.clock()
 
     def run(self) -> RefreshRecord:
@@ -92,7 +93,7 @@ class TableRefresh:
     def _check_still_wanted(self, state: TableState) -> None:
         """Between plan and claim, another process may have changed or refreshed the table."""
         planned, present = self._order.definition, self._definition
-        changed = planned.fingerprint != present.fingerprint or planned.sources != present.sources
+        changed = planned.built_from != present.built_from or planned.sources != present.sources
         reached_cut = state.build.cut.versions if state.build else {}
         passed = any(
             version > self._order.cut.versions.get(key, version)
@@ -111,13 +112,12 @@ class TableRefresh:
 
     def _no_data(self, build: Build, decision: Decision, standing: Standing) -> RefreshRecord:
         """The rows stand for the new cut too: one store transaction, no commit."""
-        self._adopt_views()
         moved = replace(
             build,
             cut=self._order.cut,
             pins=self._order.pins,
             version=standing.version,
-            fingerprint=self._definition.fingerprint,
+            fingerprint=self._definition.built_from,
         )
         record = self._record(
             decision, build=moved, cut_from=build.cut, work=Work(rows_inserted=0, rows_deleted=0)
@@ -170,7 +170,7 @@ class TableRefresh:
                 refresh_id=self._order.refresh_id,
                 cut=self._order.cut,
                 pins=self._order.pins,
-                fingerprint=self._definition.fingerprint,
+                fingerprint=self._definition.built_from,
             ),
         )
         self._step(Step.INTENDED)
@@ -200,17 +200,7 @@ class TableRefresh:
         commit = self._mine(commit, stamp)
         self._lake.publish(self._definition)
         self._step(Step.REGISTERED)
-        record = self._finish(intent, commit, decision, state.build, write.area.work())
-        if write.changes and foreign(self._lake, self._definition, stamp.base, commit.version):
-            return self._again()
-        return record
-
-    def _again(self) -> RefreshRecord:
-        """Somebody else wrote between comparing and committing: the difference was out of date."""
-        decision = Decision(
-            action=Action.REFRESH, strategy=Strategy.FULL, reason=Reason.FOREIGN_CHANGE
-        )
-        return self._write(self._state(), self._lake.standing(self._definition), decision)
+        return self._finish(intent, commit, decision, state.build, write.area.work())
 
     def _landed(self, sequence: int, after: int) -> Commit | None:
         """The commit that carries the number, if the table says that it stands."""
@@ -256,6 +246,7 @@ class TableRefresh:
         stamp = self._stamp(intent, FENCE, standing.version)
         with self._lake.commit_lock(self._definition):
             area.fence(self._definition, stamp)
+        self._mine(self._landed(intent.sequence, standing.version), stamp)
         self._store.drop_intent(self._claim, intent.sequence)
 
     def _stamp(self, intent: Intent, strategy: str, base: int) -> Stamp:
@@ -287,15 +278,8 @@ class TableRefresh:
             work=with_metrics(work, commit.metrics),
             refresh_id=intent.refresh_id,
         )
-        self._adopt_views()
         self._keep(record, build, close_intent=intent.sequence)
         return record
-
-    def _adopt_views(self) -> None:
-        """The rows now follow the views' present texts."""
-        changed = {name.key for name in self._lake.changed_views(self._definition)}
-        if changed:
-            self._redefine(views=self._lake.present_views(self._definition))
 
     def _redefine(self, **changes: Any) -> None:
         self._definition = replace(
@@ -312,9 +296,7 @@ class TableRefresh:
         if state.build is None and not self._lake.is_laid_out(self._definition):
             self._lake.lay_out(self._definition)  # CREATE died between store and lake
         standing = self._lake.standing(self._definition)
-        if standing.definition.revision > self._definition.revision:
-            self._definition = standing.definition
-            self._store.update_definition(self._definition)
+        self._settle_definition(state, standing)
         intent = self._store.intent(self._definition.table_id)
         if intent is not None:
             self._settle(intent, state, standing)
@@ -323,6 +305,15 @@ class TableRefresh:
         else:
             return state
         return self._state()
+
+    def _settle_definition(self, state: TableState, standing: Standing) -> None:
+        """The largest revision counts, wherever it is found; store and lake are brought to it."""
+        kept, stored = state.definition, standing.definition
+        self._definition = max(self._order.definition, kept, stored, key=lambda d: d.revision)
+        if self._definition.revision > stored.revision:
+            self._lake.save_definition(self._definition)
+        if self._definition.revision > kept.revision:
+            self._store.update_definition(self._definition)
 
     def _state(self) -> TableState:
         state = self._store.table_by_id(self._definition.table_id)
@@ -344,7 +335,11 @@ class TableRefresh:
         )
         after = state.build.version if state.build else -1
         commit = self._landed(intent.sequence, after)
-        if commit is None:
+        if commit is None and standing.sequence >= intent.sequence:
+            # The commit stands but the log no longer tells what it held: recompute.
+            self._store.drop_intent(self._claim, intent.sequence)
+            self._order = replace(self._order, forced=True)
+        elif commit is None:
             self._complete(intent, state, standing, recovered)
         elif commit.stamp is not None and commit.stamp.strategy == FENCE:
             self._store.drop_intent(self._claim, intent.sequence)
@@ -359,7 +354,7 @@ class TableRefresh:
         more."""
         label = f"{intent.refresh_id} {self._definition.name}"
         with self._lake.work_area(self._definition, label) as area:
-            if intent.fingerprint != self._definition.fingerprint:
+            if intent.fingerprint != self._definition.built_from:
                 self._fence(area, intent, standing)
                 return
             try:
@@ -413,6 +408,7 @@ class TableRefresh:
 
     def _keep(self, record: RefreshRecord, build: Build, *, close_intent: int | None) -> None:
         self._store.record(self._claim, record, build, close_intent=close_intent, failures="reset")
+        self.build = build
         self._step(Step.RECORDED)
 
     def _step(self, step: Step) -> None:
