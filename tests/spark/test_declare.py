@@ -127,8 +127,13 @@ def test_alter_set_unset_suspend_resume(tables: dt.DynamicTables) -> None:
     assert tables.refresh()["counted"].reason == "SUSPENDED"
     tables.sql("ALTER DYNAMIC TABLE counted RESUME")
     assert tables.refresh()["counted"].outcome == "done"
-    with pytest.raises(dt.Refused):
+    with pytest.raises(dt.InvalidInput) as caught:
+        tables.sql("ALTER DYNAMIC TABLE counted SET PARTITIONED BY (a)")  # it is clustered
+    assert caught.value.reason is dt.Reason.CONTRADICTION
+    tables.sql("ALTER DYNAMIC TABLE counted UNSET CLUSTER BY")
+    with pytest.raises(dt.Refused) as refused:
         tables.sql("ALTER DYNAMIC TABLE counted SET PARTITIONED BY (a)")
+    assert "PARTITIONED BY cannot be changed" in str(refused.value)
 
 
 def test_partitioned_and_strange_columns(tables: dt.DynamicTables) -> None:
