@@ -53,14 +53,12 @@ class DynamicTables:
         clock: Callable[[], datetime] = utc_now,
         say: Callable[[str], None],
         after_statement: Callable[[str], None] | None = None,
-        on_close: Callable[[], None] | None = None,
     ) -> None:
         self._lake, self._store = lake, store
         self.settings = settings
         self._context = Context(lake=lake, store=store, settings=settings, clock=clock)
         self._declarations = Declarations(self._context, say)
         self._after_statement = after_statement
-        self._on_close = on_close
 
     def __enter__(self) -> DynamicTables:
         return self
@@ -70,8 +68,6 @@ class DynamicTables:
 
     def close(self) -> None:
         """Let go of the store; the user's session stays as it is."""
-        if self._on_close:
-            self._on_close()
         self._store.close()
 
     @property

@@ -51,7 +51,26 @@ def connect(
     if spark is not None:
         return _on_session(spark, lake, warehouse, settings, clock=clock, say=speak)
     folder = Path(lake if lake is not None else settings["lake"])
+    _check_embedded(str(folder), warehouse)
     return _embedded(folder, settings, clock=clock, say=speak)
+
+
+def _check_embedded(folder: str, warehouse: str | None) -> None:
+    """An embedded lake is a local folder with its warehouse inside."""
+    if "://" in folder or folder.startswith("ducklake:"):
+        raise SetupError(
+            "an embedded lake is a local folder",
+            reason=Reason.BAD_SETTING,
+            about=folder,
+            hint='connect("./lake"), or connect(spark=spark, warehouse=…, store=…) on a cluster',
+        )
+    if warehouse is not None:
+        raise SetupError(
+            "an embedded lake keeps its warehouse in its own folder",
+            reason=Reason.CONTRADICTION,
+            about=f"warehouse={warehouse}",
+            hint="leave it out, or pass your session: connect(spark=spark, warehouse=…, store=…)",
+        )
 
 
 def _to_stderr(text: str) -> None:

@@ -71,10 +71,6 @@ class Source:
     columns: tuple[Column, ...]  # frozen at CREATE: `SELECT *` means these for ever
     dynamic_id: str | None = None  # our table id if the source is a dynamic table
 
-    @property
-    def is_path(self) -> bool:
-        return not self.name.catalog
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewUse:
@@ -211,11 +207,6 @@ class Cut:
 
     versions: Mapping[str, int]
     instant: datetime
-
-    def agrees_with(self, other: Cut) -> bool:
-        """Whether both read every shared base table at the same version."""
-        shared = self.versions.keys() & other.versions.keys()
-        return all(self.versions[key] == other.versions[key] for key in shared)
 
     def as_json(self) -> dict[str, Any]:
         return {"versions": dict(self.versions), "instant": self.instant.isoformat()}

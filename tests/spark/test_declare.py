@@ -107,6 +107,27 @@ def test_a_first_load_that_fails_leaves_no_trace(tables: dt.DynamicTables) -> No
     assert [state.definition.name.name for state in tables.list()] == ["counted"]
 
 
+def test_a_name_taken_by_the_user_stays_the_users(tables: dt.DynamicTables) -> None:
+    """Declared but not loaded, the name is free; who takes it keeps it."""
+    tables.create("contested", "SELECT a FROM things", initialize="ON_SCHEDULE")
+    tables.sql("CREATE TABLE contested (mine INT) USING delta")
+    report = tables.refresh("contested", on_error="report")
+    assert report["contested"].reason == "ALREADY_EXISTS"
+    assert tables.spark.table("contested").columns == ["mine"]
+    tables.drop("contested")
+    assert tables.spark.table("contested").columns == ["mine"]
+    tables.sql("DROP TABLE contested")
+
+
+def test_a_new_query_may_have_strange_columns(tables: dt.DynamicTables) -> None:
+    tables.create("plain", "SELECT a FROM things")
+    tables.create("plain", "SELECT a AS `a (b)` FROM things", or_alter=True, comment="odd")
+    assert tables.read("plain").columns == ["a (b)"]
+    assert tables.spark.sql("DESCRIBE DETAIL plain").collect()[0].description == "odd"
+    check(tables, "plain")
+    tables.drop("plain")
+
+
 def test_create_or_replace_builds_anew(tables: dt.DynamicTables) -> None:
     declared = tables.sql(f"CREATE OR REPLACE DYNAMIC TABLE counted CLUSTER BY (a) AS {QUERY}")
     assert declared.did == "redefined"
@@ -139,7 +160,8 @@ def test_alter_set_unset_suspend_resume(tables: dt.DynamicTables) -> None:
 def test_partitioned_and_strange_columns(tables: dt.DynamicTables) -> None:
     tables.create(
         "parted",
-        "SELECT a AS `a b`, b AS `;x`, map('k', b) AS m, named_struct('s', b) AS st FROM things",
+        "SELECT a AS `a b`, b AS `;x`, map('k', b) AS m, array(named_struct('s', 1)) AS nested "
+        "FROM things",
         partitioned_by=["a b"],
     )
     tables.create("reader", "SELECT `;x`, m FROM parted")

@@ -180,6 +180,8 @@ def test_drop_refuses_while_children_exist(diamond: dt.DynamicTables) -> None:
 def test_rename_rewrites_the_children(diamond: dt.DynamicTables) -> None:
     diamond.sql("ALTER DYNAMIC TABLE base RENAME TO basis")
     assert not diamond.spark.catalog.tableExists("base")
+    assert diamond.verify("low").ok
+    assert "basis" in (diamond.explain("low").pinned_sql or "")
     assert all(r.reason == "NOT_MOVED" for r in diamond.refresh().records)
     diamond.sql("INSERT INTO src VALUES (20, 2)")
     diamond.refresh()

@@ -93,6 +93,18 @@ def test_views_are_followed_and_a_changed_view_is_noticed(shared: dt.DynamicTabl
     assert bag(shared.read("through").collect()) == bag([(1,)])
     assert shared.refresh("through")["through"].reason == "NOT_MOVED"
     assert shared.verify("through").ok
+    shared.sql("CREATE TABLE elsewhere (c INT) USING delta")
+    shared.sql("INSERT INTO elsewhere VALUES (42)")
+    shared.sql("CREATE OR REPLACE VIEW seen (b) AS SELECT c FROM elsewhere")
+    assert [planned.reason for planned in shared.plan("through")] == ["VIEW_CHANGED"]
+    record = shared.refresh("through")["through"]
+    assert (record.reason, [pin.name.name for pin in record.pins]) == (
+        "VIEW_CHANGED",
+        ["elsewhere"],
+    )
+    assert bag(shared.read("through").collect()) == bag([(42,)])
+    shared.sql("DROP VIEW seen")
+    assert shared.refresh("through", on_error="report")["through"].reason == "UNKNOWN_SOURCE"
 
 
 def test_layout_work_is_no_change(shared: dt.DynamicTables) -> None:

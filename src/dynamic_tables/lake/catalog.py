@@ -195,9 +195,10 @@ def not_delta(about: str, why: str) -> InvalidInput:
 
 
 def columns_of(java_schema: Java) -> tuple[Column, ...]:
-    """Names and types of a Java StructType."""
+    """Names and types of a Java StructType; Delta stores no NOT NULL inside arrays and maps."""
     return tuple(
-        Column(name=field.name(), type=field.dataType().sql()) for field in java_schema.fields()
+        Column(name=field.name(), type=field.dataType().asNullable().sql())
+        for field in java_schema.fields()
     )
 
 

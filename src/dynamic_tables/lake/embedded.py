@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -210,8 +211,9 @@ def _java_options(settings: Settings, jars: list[str]) -> str:
         return STEADY_JVM
     archive = jar_folder(settings) / f"classes-{java_version()[0]}.jsa"
     for written in archive.parent.glob(f"{archive.name}.*"):
-        if time.time() - written.stat().st_mtime > ARCHIVE_SETTLED_S:
-            written.replace(archive)
+        with suppress(FileNotFoundError):  # another process was faster
+            if time.time() - written.stat().st_mtime > ARCHIVE_SETTLED_S:
+                written.replace(archive)
     if archive.exists():
         return f"{QUICK_JVM} -XX:SharedArchiveFile={archive}"
     if not jars:
