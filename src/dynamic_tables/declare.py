@@ -20,7 +20,7 @@ from dynamic_tables.errors import Held, InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Analysis
 from dynamic_tables.model import Column, Definition, RefreshReport, TableState
-from dynamic_tables.names import TableName, qualify
+from dynamic_tables.names import TableName, is_odd_column, qualify
 from dynamic_tables.options import Initialize, Options, RefreshMode
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.claims import claimed
@@ -160,6 +160,7 @@ class Declarations:
             return self._set_options(old, statement.options)
         if old.options.partitioned_by != new.options.partitioned_by:
             raise _fixed_partitions(old.name)
+        _check_column_names(old, new)
         self._say(self._cost(old, analysis, same_query=same_query))
         self._save(old, new)
         try:
@@ -292,6 +293,18 @@ def _check_options(name: TableName, options: Options, columns: tuple[Column, ...
             reason=Reason.MODE_REFUSES_FULL,
             about=str(name),
             hint="REFRESH_MODE = AUTO takes the best strategy there is",
+        )
+
+
+def _check_column_names(old: Definition, new: Definition) -> None:
+    """Delta does not rename columns of a table with column mapping and a change feed."""
+    before, after = ([column.name for column in d.columns] for d in (old, new))
+    if before != after and any(map(is_odd_column, (*before, *after))):
+        raise Refused(
+            "columns whose names need column mapping cannot be changed on a table that exists",
+            reason=Reason.BAD_COLUMNS,
+            about=str(old.name),
+            hint=f"DROP DYNAMIC TABLE {old.name}, then create it with the new query",
         )
 
 

@@ -5,6 +5,7 @@ Names of tables compare as Spark's do, without case; they print as the user wrot
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from dynamic_tables.errors import InvalidInput
@@ -12,6 +13,7 @@ from dynamic_tables.reasons import Reason
 
 RESERVED_PREFIX = "_ivm_"  # our own columns and tables; users may not use it
 RESERVED_SUFFIX = "__ivm"
+_ODD_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 MAX_PARTS = 3  # catalog.schema.table
 
 
@@ -148,6 +150,11 @@ def qualify(parts: tuple[str, ...], namespace: tuple[str, str]) -> TableName:
         case (catalog_, schema_, name):
             return TableName(catalog_, schema_, name)
     raise _bad_name(".".join(parts))
+
+
+def is_odd_column(name: str) -> bool:
+    """Whether Delta can store a column of this name under column mapping only."""
+    return _ODD_COLUMN.search(name) is not None
 
 
 def check_not_reserved(name: str, *, what: str) -> None:

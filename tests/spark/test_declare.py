@@ -119,13 +119,14 @@ def test_a_name_taken_by_the_user_stays_the_users(tables: dt.DynamicTables) -> N
     tables.sql("DROP TABLE contested")
 
 
-def test_a_new_query_may_have_strange_columns(tables: dt.DynamicTables) -> None:
-    tables.create("plain", "SELECT a FROM things")
-    tables.create("plain", "SELECT a AS `a (b)` FROM things", or_alter=True, comment="odd")
-    assert tables.read("plain").columns == ["a (b)"]
-    assert tables.spark.sql("DESCRIBE DETAIL plain").collect()[0].description == "odd"
-    check(tables, "plain")
-    tables.drop("plain")
+def test_strange_columns_are_fixed_at_create(tables: dt.DynamicTables) -> None:
+    """Delta blocks such a change with a change feed; we say so before anything happens."""
+    before = tables.show("counted").definition
+    with pytest.raises(dt.Refused) as caught:
+        tables.create("counted", "SELECT a AS `a (b)` FROM things", or_alter=True)
+    assert caught.value.reason is dt.Reason.BAD_COLUMNS
+    assert "DROP DYNAMIC TABLE" in (caught.value.hint or "")
+    assert tables.show("counted").definition == before
 
 
 def test_create_or_replace_builds_anew(tables: dt.DynamicTables) -> None:

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.model import Column, Definition
-from dynamic_tables.names import TableName, check_not_reserved, literal, quote
+from dynamic_tables.names import TableName, check_not_reserved, is_odd_column, literal, quote
 from dynamic_tables.reasons import Reason
 
 PROPERTY_DEFINITION = "dynamic_tables.definition"
 PROPERTY_ID = "dynamic_tables.id"
 FEED_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 SUBSTITUTED = re.compile(r"\$\{\S+?\}")
-ODD_COLUMN = re.compile(r"[ ,;{}()\n\t=]")  # Delta stores such names under column mapping only
 
 
 def create_table(definition: Definition) -> str:
@@ -34,7 +33,7 @@ def create_table(definition: Definition) -> str:
         PROPERTY_ID: definition.table_id,
         PROPERTY_DEFINITION: json.dumps(definition.as_json()),
     }
-    if needs_mapping(definition):
+    if _needs_mapping(definition):
         kept["delta.columnMapping.mode"] = "name"
     return (
         f"CREATE TABLE delta.{quote(definition.location)} ({columns}) USING delta"
@@ -42,14 +41,12 @@ def create_table(definition: Definition) -> str:
     )
 
 
-def needs_mapping(definition: Definition) -> bool:
-    return any(ODD_COLUMN.search(column.name) for column in definition.columns)
+def _needs_mapping(definition: Definition) -> bool:
+    return any(is_odd_column(column.name) for column in definition.columns)
 
 
 def set_definition(definition: Definition) -> str:
     kept = {PROPERTY_DEFINITION: json.dumps(definition.as_json())}
-    if needs_mapping(definition):
-        kept["delta.columnMapping.mode"] = "name"
     table = f"delta.{quote(definition.location)}"
     return f"ALTER TABLE {table} SET TBLPROPERTIES ({properties(kept)})"
 

@@ -53,7 +53,7 @@ def _planned(
     table_id: str,
     changing: dict[str, Decision],
 ) -> Planned:
-    state = plan.states[table_id]
+    state = replace(plan.states[table_id], definition=plan.graph[table_id])  # views as they are now
     name = state.definition.name
     barred = plan.barred.get(table_id)
     if barred is not None:
