@@ -112,6 +112,7 @@ class TableRefresh:
 
     def _no_data(self, build: Build, decision: Decision, standing: Standing) -> RefreshRecord:
         """The rows stand for the new cut too: one store transaction, no commit."""
+        self._lake.publish(self._definition)  # another process may have loaded it
         moved = replace(
             build,
             cut=self._order.cut,
