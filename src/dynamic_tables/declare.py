@@ -89,7 +89,7 @@ class Declarations:
             self._lake.lay_out(definition)
             reached(Step.LAID_OUT, str(name))
             report = self._load(definition)
-        except BaseException:
+        except BaseException:  # Ctrl-C too must leave no trace of a half-made table
             self._undo_unless_held(definition)
             raise
         return Declared(table=name, did="created", report=report, notes=_notes(analysis))
@@ -165,7 +165,7 @@ class Declarations:
         self._save(old, new)
         try:
             report = self._load(new, forced=True)
-        except BaseException:
+        except BaseException:  # Ctrl-C too must leave the definition that fits the rows
             self._save(new, replace(old, revision=new.revision + 1))
             raise
         self._lake.apply_layout(new, old.options.changed(new.options))

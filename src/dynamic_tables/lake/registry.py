@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.places import local_path, location_of
 from dynamic_tables.lake.sessions import use_namespace
+from dynamic_tables.lake.statements import register
 from dynamic_tables.names import TableName, literal, quote
 
 SCHEMA_SUFFIX = ".db"  # how Spark names the folder of a schema
@@ -95,7 +96,7 @@ def _restore_table(spark: SparkSession, name: TableName, location: str) -> bool:
     snapshot = jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, location))
     if snapshot.version() < 0:
         return False
-    spark.sql(f"CREATE TABLE {name.sql} USING delta LOCATION {literal(location)}")
+    spark.sql(register(name, location))
     if _lies_in_schema(spark, name.schema, location):
         _make_managed(spark, name)
     return True
