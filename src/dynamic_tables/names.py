@@ -13,6 +13,7 @@ from dynamic_tables.reasons import Reason
 
 RESERVED_PREFIX = "_ivm_"  # our own columns and tables; users may not use it
 RESERVED_SUFFIX = "__ivm"
+SUBSTITUTED = re.compile(r"\$\{\S+?\}")  # Spark puts the value of a setting or variable there
 _ODD_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 MAX_PARTS = 3  # catalog.schema.table
 

@@ -18,6 +18,7 @@ from dynamic_tables.compiler.references import Clock, ClockReference, Reference,
 from dynamic_tables.errors import InvalidInput, StatementError
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.jvm import Java
+from dynamic_tables.names import SUBSTITUTED
 from dynamic_tables.reasons import Reason
 
 RUN_PROGRAMS = frozenset({"reflect", "java_method", "try_reflect"})
@@ -42,7 +43,6 @@ SPECIAL_TIME = re.compile(r"""(['"])\s*(now|today|tomorrow|yesterday)\b[^'"]*\1"
 TABLE_QUERY = re.compile(  # TABLE t: the word before the name, and what may stand between
     r"(?<![\w.`])table(?:\s|/\*(?:(?!\*/).)*\*/|--[^\n]*\n)*\Z", re.IGNORECASE | re.DOTALL
 )
-SUBSTITUTED = re.compile(r"\$\{\S+?\}")  # Spark puts the value of a setting or variable there
 HIDDEN_NAMES = frozenset({"ExpressionWithUnresolvedIdentifier", "PlanWithUnresolvedIdentifier"})
 SCRIPT_NODES = frozenset({"ScriptTransformation", "UnresolvedScriptTransformation"})
 APPROXIMATE_FUNCTIONS = (

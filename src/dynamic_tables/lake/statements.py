@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.model import Column, Definition
-from dynamic_tables.names import TableName, check_not_reserved, is_odd_column, literal, quote
+from dynamic_tables.names import (
+    SUBSTITUTED,
+    TableName,
+    check_not_reserved,
+    is_odd_column,
+    literal,
+    quote,
+)
 from dynamic_tables.reasons import Reason
 
 PROPERTY_DEFINITION = "dynamic_tables.definition"
 PROPERTY_ID = "dynamic_tables.id"
 FEED_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
-SUBSTITUTED = re.compile(r"\$\{\S+?\}")
 
 
 def create_table(definition: Definition) -> str:
