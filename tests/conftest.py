@@ -29,3 +29,11 @@ def open_lake(tmp_path: Path) -> Iterator[Callable[..., dt.DynamicTables]]:
 def tables(open_lake: Callable[..., dt.DynamicTables]) -> dt.DynamicTables:
     """An empty lake."""
     return open_lake()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dt.DynamicTables]:
+    """A lake for all tests of a module; each test uses tables of its own."""
+    tables = dt.connect(tmp_path_factory.mktemp("shared") / "lake", jvm="quick", say=lambda _: None)
+    yield tables
+    tables.close()

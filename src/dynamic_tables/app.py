@@ -28,16 +28,13 @@ from dynamic_tables.refresh.cut import common_states
 from dynamic_tables.refresh.preview import Planned, preview
 from dynamic_tables.refresh.run import GraphRefresh, Request, current_builds
 from dynamic_tables.settings import Settings
-from dynamic_tables.store import Store
+from dynamic_tables.store import QUERYABLE, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dynamic_tables.lake.delta import SparkLake
 
-STORE_TABLES = frozenset(
-    {"dynamic_tables", "dependencies", "source_snapshots", "refresh_history", "refresh_claims"}
-)
 OnError = Literal["raise", "report"]
 
 
@@ -127,7 +124,7 @@ class DynamicTables:
         raise InvalidInput("not a statement", reason=Reason.SYNTAX, about=repr(statement))
 
     def _pass_through(self, text: str) -> DataFrame:
-        with self._lake.store_views(text, STORE_TABLES, self._store.read_rows):
+        with self._lake.store_views(text, QUERYABLE, self._store.read_rows):
             result = self.spark.sql(text)
         if self._after_statement:
             self._after_statement(text)

@@ -6,30 +6,35 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import dynamic_tables as dt
 from dynamic_tables.lake.log import commits_between
+from dynamic_tables.steps import Step
 from oracle import check
 
 VICTIM = Path(__file__).with_name("victim.py")
-PATIENCE_S = 120
+PATIENCE_S = 200
 
 
-def start_victim(folder: Path, action: str, step: str, kind: str) -> subprocess.Popen[str]:
+def start_victim(folder: Path, kind: str, plan: Mapping[str, Step]) -> subprocess.Popen[str]:
+    """Each table of the plan goes to its step; then `kind` happens."""
+    steps = [f"{table}={step.value}" for table, step in plan.items()]
     return subprocess.Popen(
-        [sys.executable, str(VICTIM), str(folder), action, step, kind],
+        [sys.executable, str(VICTIM), str(folder), kind, *steps],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
 
 
-def run_victim(folder: Path, action: str, step: str, kind: str) -> str:
+def run_victim(folder: Path, kind: str, plan: Mapping[str, Step]) -> str:
     """Let a victim run to its end; its output."""
-    victim = start_victim(folder, action, step, kind)
+    victim = start_victim(folder, kind, plan)
     output, _ = victim.communicate(timeout=PATIENCE_S)
-    assert f"at {step} of" in output, output
+    for table, step in plan.items():
+        assert f"{table} at {step.value}" in output, output
     if kind in ("python", "both"):
         assert victim.returncode == -signal.SIGKILL, output
     return output

@@ -1,10 +1,12 @@
-"""A process that does one thing to a lake and is killed, paused or held up at one step.
+"""A process that refreshes (or creates) tables and is killed when each has reached its step.
 
-    python victim.py FOLDER ACTION STEP KIND
+    python victim.py FOLDER KIND[+KIND …] TABLE=STEP [TABLE=STEP …]
 
-ACTION is a statement of ours. KIND says what happens when STEP is reached the first time:
+Every table waits at its own step, in a thread of its own. When all have arrived, KIND happens:
 python | jvm | both are killed with SIGKILL; `stop` sends SIGSTOP to itself; `wait` goes on once the
-file FOLDER/go exists. The last line of the output is the outcome: `done`, or the reason code.
+file FOLDER/go exists. Tables that do not exist yet are created. Each KIND is a round, which begins
+with the second once FOLDER/next exists, and ends with a line of output: `done`, or the reason code
+of the first failure.
 """
 
 from __future__ import annotations
@@ -12,44 +14,70 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dynamic_tables as dt
 from dynamic_tables.steps import Step, observing
 
 EXPIRES_S = 2.0  # claims of victims expire soon
+MEETING_S = 100.0
+QUERY = "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer"
 
 
 def main() -> None:
-    folder, action, step, kind = Path(sys.argv[1]), sys.argv[2], Step(sys.argv[3]), sys.argv[4]
-    tables = dt.connect(folder, jvm="quick", claim_expires_s=EXPIRES_S)
-    fired = False
+    folder, kinds = Path(sys.argv[1]), sys.argv[2].split("+")
+    plan = {name: Step(step) for name, _, step in (word.partition("=") for word in sys.argv[3:])}
+    tables = dt.connect(folder, jvm="quick", claim_expires_s=EXPIRES_S, threads=len(plan))
+    for number, kind in enumerate(kinds):
+        if number:
+            _wait_for(folder / "next")
+        print(_round(tables, kind, plan, folder), flush=True)
+
+
+def _round(tables: dt.DynamicTables, kind: str, plan: dict[str, Step], folder: Path) -> str:
+    meeting = threading.Barrier(len(plan), lambda: _strike(tables, kind, folder), MEETING_S)
+    arrived: set[str] = set()
 
     def observer(reached: Step, table: str) -> None:
-        nonlocal fired
-        if reached is step and not fired:
-            fired = True
-            print(f"at {step.value} of {table}", flush=True)
-            _strike(tables, kind, folder)
+        name = table.rpartition(".")[2]
+        if plan.get(name) is reached and name not in arrived:
+            arrived.add(name)
+            print(f"{name} at {reached.value}", flush=True)
+            meeting.wait()
 
-    with observing(observer):
-        try:
-            tables.sql(action)
-        except dt.RefreshFailed as error:
-            outcome = error.report.failed[0].reason.value
-        except dt.DynamicTablesError as error:
-            outcome = error.reason.value
-        else:
-            outcome = "done"
-    print(outcome, flush=True)
+    present = {state.definition.name.name for state in tables.list()}
+    old = [name for name in plan if name in present]
+    statements = [f"CREATE DYNAMIC TABLE {name} AS {QUERY}" for name in plan if name not in present]
+    if old:
+        statements.append(f"REFRESH DYNAMIC TABLE {', '.join(old)}")
+    with observing(observer), ThreadPoolExecutor(len(statements)) as pool:
+        outcomes = list(pool.map(lambda statement: _outcome(tables, statement), statements))
+    failures = [outcome for outcome in outcomes if outcome != "done"]
+    return failures[0] if failures else "done"
+
+
+def _outcome(tables: dt.DynamicTables, statement: str) -> str:
+    try:
+        tables.sql(statement)
+    except dt.RefreshFailed as error:
+        return error.report.failed[0].reason.value
+    except dt.DynamicTablesError as error:
+        return error.reason.value
+    return "done"
+
+
+def _wait_for(file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.05)
 
 
 def _strike(tables: dt.DynamicTables, kind: str, folder: Path) -> None:
     if kind == "wait":
         (folder / "waiting").touch()
-        while not (folder / "go").exists():
-            time.sleep(0.05)
+        _wait_for(folder / "go")
     if kind == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     if kind in ("jvm", "both"):

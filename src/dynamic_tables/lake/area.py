@@ -16,7 +16,7 @@ from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.errors import Held, RefreshError
@@ -37,6 +37,8 @@ LOCK_FILE = "_dynamic_tables.lock"  # Delta and VACUUM ignore names that begin w
 LOCK_POLL_S = 0.05
 _location_locks: dict[str, threading.Lock] = {}
 _location_locks_guard = threading.Lock()
+LAID_OUT = 0  # the version of a stored table that has been made and nothing else
+SMALL_CHANGES = 10_000  # rows of a difference up to which it is held in the driver
 SAMPLE_ROWS = 20  # how many differing rows `verify` shows
 
 
@@ -109,27 +111,31 @@ class SparkArea:
 
     def overwrite(self, rows: SparkRows, definition: Definition, stamp: Stamp) -> None:
         """Replace all rows in one commit, the schema too if the query's columns changed type."""
-        standing = self._target(definition, stamp.base)
-        self._replaced_rows = standing.count()
-        options = definition.options
-        writer = (
-            rows.frame.write.format("delta")
-            .mode("overwrite")
-            .option("txnAppId", definition.table_id)
-            .option("txnVersion", stamp.sequence)
-            .option("userMetadata", json.dumps(stamp.as_json()))
-        )
-        if catalog.columns_of(standing._jdf.schema()) != rows.columns:
+        standing = self._session.read.format("delta").load(definition.location)
+        same_columns = catalog.columns_of(standing._jdf.schema()) == rows.columns
+        untouched = stamp.base == LAID_OUT and same_columns  # nothing to replace: a cheap append
+        self._replaced_rows = 0 if untouched else standing.count()  # from Delta's statistics
+        writer = _numbered(rows.frame, stamp).mode("append" if untouched else "overwrite")
+        if not same_columns:
             writer = writer.option("overwriteSchema", "true")
-            if options.partitioned_by:
-                writer = writer.partitionBy(*options.partitioned_by)
+            if definition.options.partitioned_by:
+                writer = writer.partitionBy(*definition.options.partitioned_by)
         writer.save(definition.location)
 
     def difference_size(self, rows: SparkRows, definition: Definition, base: int) -> int:
-        """Compare with the stored rows as bags, keep the difference; its number of rows."""
+        """Compare with the stored rows as bags, keep the difference; its number of rows.
+
+        A small one is kept in the driver: MERGE then broadcasts it instead of computing it again.
+        """
         difference = bags.counted(rows.frame, self._target(definition, base))
-        self._changes = bags.operations(difference).persist(StorageLevel.MEMORY_AND_DISK)
-        return self._changes.count()
+        kept = bags.operations(difference).persist(StorageLevel.MEMORY_AND_DISK)
+        few = jvm.collected(kept, at_most=SMALL_CHANGES)
+        if few is None:
+            self._changes = kept
+            return kept.count()
+        kept.unpersist()
+        self._changes = few.frame
+        return few.size
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
         """One MERGE that deletes and inserts exactly what differs."""
@@ -155,14 +161,7 @@ class SparkArea:
     def fence(self, definition: Definition, stamp: Stamp) -> None:
         """An empty commit that takes the number n, so that a late writer of n is skipped."""
         nothing = self._target(definition, stamp.base).where(F.lit(False))
-        (
-            nothing.write.format("delta")
-            .mode("append")
-            .option("txnAppId", definition.table_id)
-            .option("txnVersion", stamp.sequence)
-            .option("userMetadata", json.dumps(stamp.as_json()))
-            .save(definition.location)
-        )
+        _numbered(nothing, stamp).mode("append").save(definition.location)
 
     def _mark_writes(self, definition: Definition, stamp: Stamp) -> None:
         """MERGE takes the pair from the session, which is ours alone and resets it."""
@@ -217,6 +216,16 @@ class SparkArea:
             self._meter.stop()
             if self._changes is not None:
                 self._changes.unpersist()
+
+
+def _numbered(frame: DataFrame, stamp: Stamp) -> DataFrameWriter:
+    """A write that stands at most once."""
+    return (
+        frame.write.format("delta")
+        .option("txnAppId", stamp.table_id)
+        .option("txnVersion", stamp.sequence)
+        .option("userMetadata", json.dumps(stamp.as_json()))
+    )
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ SMALL_QUERIES = {  # planning and generated code cost more than they save on sma
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.files.minPartitionNum": "1",  # small files share a task, those of the log too
 }
 
 Say = Callable[[str], None]

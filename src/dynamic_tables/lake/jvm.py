@@ -9,11 +9,12 @@ Spark or Delta is refused by name instead of failing later.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.errors import SetupError
 from dynamic_tables.reasons import Reason
@@ -46,6 +47,27 @@ def some(spark: SparkSession, value: Java) -> Java:
     """A value as a Scala Option; None is Scala's None."""
     scala = packages(spark).scala
     return scala.Option.empty() if value is None else scala.Option.apply(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Rows that were brought to the driver, as a DataFrame again; they never left the JVM."""
+
+    frame: DataFrame
+    size: int
+
+
+def collected(frame: DataFrame, *, at_most: int) -> Collected | None:
+    """A small result as a local relation; None if it has more rows than that.
+
+    Exact for old dates too, because private sessions use Java's own calendar types.
+    """
+    rows = frame.limit(at_most + 1)._jdf.collectAsList()
+    if rows.size() > at_most:
+        return None
+    session = frame.sparkSession
+    local = session._jsparkSession.createDataFrame(rows, frame._jdf.schema())
+    return Collected(DataFrame(local, session), rows.size())
 
 
 def class_name(node: Java) -> str:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.jvm import Java
 
-RECENT_EXECUTIONS = 100  # Spark keeps a thousand; a refresh has about ten
+RECENT_EXECUTIONS = 100  # at most; Spark keeps a thousand, a refresh has about ten
 LISTENER_WAIT_MS = 5_000  # the status store is filled by a listener that runs a little behind
 
 
@@ -42,10 +42,12 @@ class Meter:
         self._context = spark.sparkContext
         self._label = label
         self._sql = spark._jsparkSession.sharedState().statusStore()
+        self._executions_before = 0
 
     def start(self) -> None:
         """Mark this thread's jobs; they can be cancelled by the label."""
         self._context.setJobGroup(self._label, self._label, interruptOnCancel=True)
+        self._executions_before = self._sql.executionsCount()
 
     def stop(self) -> None:
         for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
@@ -56,7 +58,7 @@ class Meter:
 
     def progress(self) -> Progress:
         """How far the jobs of this label are, for a progress line."""
-        jobs = [job for _, job in self._jobs(jvm.scala_context(self._spark).statusStore())]
+        jobs = list(self._jobs(jvm.scala_context(self._spark).statusStore()).values())
         return Progress(
             label=self._label,
             jobs_done=sum(1 for job in jobs if job.status().toString() == "SUCCEEDED"),
@@ -77,24 +79,26 @@ class Meter:
         scala_context.listenerBus().waitUntilEmpty(LISTENER_WAIT_MS)
         status = scala_context.statusStore()
         jobs = self._jobs(status)
-        stages = {stage for _, job in jobs for stage in jvm.items(job.stageIds())}
+        stages = {stage for job in jobs.values() for stage in jvm.items(job.stageIds())}
         return Cost(
             jobs=len(jobs),
             bytes_read=sum(status.lastStageAttempt(stage).inputBytes() for stage in stages),
-            files_read=self._files_read({job_id for job_id, _ in jobs}),
+            files_read=self._files_read(set(jobs)),
         )
 
-    def _jobs(self, status: Java) -> list[tuple[int, Java]]:
-        return [
-            (job.jobId(), job)
-            for job in jvm.items(status.jobsList(None))
-            if jvm.option(job.jobGroup()) == self._label
-        ]
+    def _jobs(self, status: Java) -> dict[int, Java]:
+        """The jobs of this label by id."""
+        ids = self._context.statusTracker().getJobIdsForGroup(self._label)
+        return {job_id: status.job(job_id) for job_id in ids}
 
     def _files_read(self, job_ids: set[int]) -> int:
-        """Files that the scans of these jobs opened; reading Delta's own log does not count."""
+        """Files that the scans of these jobs opened; reading Delta's own log does not count.
+
+        Spark forgets old executions, so their number may shrink below what it was at the start.
+        """
         total = self._sql.executionsCount()
-        window = min(total, RECENT_EXECUTIONS)
+        since = min(self._executions_before, total)
+        window = min(total - since, RECENT_EXECUTIONS) or min(total, RECENT_EXECUTIONS)
         files = 0
         recent = self._sql.executionsList(total - window, window) if window else None
         for execution in jvm.items(recent) if recent is not None else ():

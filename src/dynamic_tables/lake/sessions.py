@@ -39,8 +39,11 @@ NEVER_COPIED = (
     "spark.databricks.delta.lastCommitVersionInSession",
 )
 
-# Ours on every private session: rows are replaced whole, whatever the user has set.
+# Ours on every private session: rows are replaced whole, whatever the user has set; a small result
+# is brought to the driver in one job, with dates of any age as they are.
 PRIVATE_SETTINGS = {
+    "spark.sql.datetime.java8API.enabled": "true",
+    "spark.sql.limit.initialNumPartitions": "1000",
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",

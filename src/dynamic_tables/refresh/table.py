@@ -1,16 +1,13 @@
 """The refresh of one table: claim, recover, decide, commit exactly once, record.
 
-The commit protocol, in the order of the code below:
+In the order of the code below:
 
-1. The claim keeps other live processes away. It is not what makes a commit unique; the number n is.
+1. The claim keeps other live processes away. It is not what makes a commit unique; the number n is
+   (see `numbered`).
 2. Whatever an earlier refresh left open is finished first: the table itself says whether n stands.
 3. The intent (n, cut) is written to the store. From here on n means this cut, whoever completes it.
-4. One Delta commit carries (table id, n). A second one with the same n is skipped or rejected by
-   Delta, so the table is asked afterwards which commit stands.
+4. One commit carries n.
 5. The store records it and closes the intent.
-
-To give up an open intent, an empty commit takes its number first (the fence); a late writer of n is
-then skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +33,8 @@ from dynamic_tables.model import (
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, Stopwatch
 from dynamic_tables.refresh.decide import Decision, decide
-from dynamic_tables.refresh.facts import gather, is_ours
+from dynamic_tables.refresh.facts import gather
+from dynamic_tables.refresh.numbered import NumberedCommits
 from dynamic_tables.refresh.states import FENCE, behind_note, build_of, newest_build, with_metrics
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim
@@ -65,6 +63,7 @@ class TableRefresh:
         self._definition = order.definition
         self._claim = claim
         self._watch = Stopwatch()
+        self._numbers = NumberedCommits(context, claim, self._step)
         self.build: Build | None = None  # the state that stands after the run
         self._started_at = context.clock()
 
@@ -185,83 +184,16 @@ class TableRefresh:
         decision: Decision,
         write: _Write,
     ) -> RefreshRecord:
-        """The one commit, and the question which commit stands."""
-        stamp = self._stamp(intent, decision.strategy.value, standing.version)
-        try:
-            with self._lake.commit_lock(self._definition):
-                self._step(Step.LOCKED)
-                write.perform(self._definition, stamp)
-            self._step(Step.COMMITTED)
-        except self._lake.faults as error:
-            commit = self._landed(intent.sequence, standing.version)
-            if commit is None:
-                raise self._abandoned(error, intent, standing) from error
-        else:
-            commit = self._landed(intent.sequence, standing.version)
-        commit = self._mine(commit, stamp)
+        commit = self._numbers.commit(
+            self._definition,
+            intent,
+            lambda stamp: write.perform(self._definition, stamp),
+            strategy=decision.strategy.value,
+            base=standing.version,
+        )
         self._lake.publish(self._definition)
         self._step(Step.REGISTERED)
         return self._finish(intent, commit, decision, state.build, write.area.work())
-
-    def _landed(self, sequence: int, after: int) -> Commit | None:
-        """The commit that carries the number, if the table says that it stands."""
-        standing = self._lake.standing(self._definition)
-        if standing.sequence < sequence:
-            return None
-        for commit in self._lake.commits(self._definition, after, standing.version):
-            if (
-                is_ours(commit, self._definition)
-                and commit.stamp
-                and commit.stamp.sequence == sequence
-            ):
-                return commit
-        return None
-
-    def _mine(self, commit: Commit | None, stamp: Stamp) -> Commit:
-        """Refuse to call another process's commit our own; a silent skip ends here."""
-        if commit is not None and commit.stamp is not None and commit.stamp.writer == stamp.writer:
-            return commit
-        raise Held(
-            f"another process completed refresh {stamp.sequence} meanwhile; this one wrote nothing",
-            reason=Reason.TAKEN_OVER,
-            about=str(self._definition.name),
-            hint="`dynamic-tables history` shows what the other one did",
-        )
-
-    def _abandoned(
-        self, error: BaseException, intent: Intent, standing: Standing
-    ) -> DynamicTablesError:
-        """The write failed and n does not stand: take n away with a fence, tell what happened.
-
-        If even the fence fails, the intent stays open; the next refresh finds and settles it.
-        """
-        told = self._lake.told(error, about=str(self._definition.name))
-        try:
-            with self._lake.work_area(self._definition, f"fence {intent.refresh_id}") as area:
-                self._fence(area, intent, standing)
-        except (*self._lake.faults, Held) as second:
-            told.add_note(f"the refresh stays open: {second}")
-        return told
-
-    def _fence(self, area: WorkArea, intent: Intent, standing: Standing) -> None:
-        stamp = self._stamp(intent, FENCE, standing.version)
-        with self._lake.commit_lock(self._definition):
-            area.fence(self._definition, stamp)
-        self._mine(self._landed(intent.sequence, standing.version), stamp)
-        self._store.drop_intent(self._claim, intent.sequence)
-
-    def _stamp(self, intent: Intent, strategy: str, base: int) -> Stamp:
-        return Stamp(
-            table_id=intent.table_id,
-            refresh_id=intent.refresh_id,
-            sequence=intent.sequence,
-            cut=intent.cut.as_json(),
-            pins=[pin.as_json() for pin in intent.pins],
-            fingerprint=intent.fingerprint,
-            strategy=strategy,
-            base=base,
-            writer=f"{self._context.owner}:{self._claim.token}",
-        )
 
     def _finish(
         self,
@@ -335,7 +267,7 @@ class TableRefresh:
             reason=Reason.RECOVERED,
         )
         after = state.build.version if state.build else -1
-        commit = self._landed(intent.sequence, after)
+        commit = self._numbers.landed(self._definition, intent.sequence, after)
         if commit is None and standing.sequence >= intent.sequence:
             # The commit stands but the log no longer tells what it held: recompute.
             self._store.drop_intent(self._claim, intent.sequence)
@@ -356,13 +288,13 @@ class TableRefresh:
         label = f"{intent.refresh_id} {self._definition.name}"
         with self._lake.work_area(self._definition, label) as area:
             if intent.fingerprint != self._definition.built_from:
-                self._fence(area, intent, standing)
+                self._numbers.fence(area, self._definition, intent, standing.version)
                 return
             try:
                 rows = area.compute(self._definition, intent.pins, intent.cut.instant)
             except (*self._lake.faults, DynamicTablesError):
                 # The cut can no longer be computed: a source is gone or changed. Give n up.
-                self._fence(area, intent, standing)
+                self._numbers.fence(area, self._definition, intent, standing.version)
                 return
             write = self._prepared(area, rows, state, standing)
             self._commit(intent, state, standing, decision, write)

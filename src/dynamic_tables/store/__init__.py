@@ -16,6 +16,7 @@ The lake is the truth, the store is its index. `lake` and `store` do not know ea
 from __future__ import annotations
 
 from dynamic_tables.store.records import Claim, Registered
+from dynamic_tables.store.schema import QUERYABLE
 from dynamic_tables.store.store import Store, open_store
 
-__all__ = ["Claim", "Registered", "Store", "open_store"]
+__all__ = ["QUERYABLE", "Claim", "Registered", "Store", "open_store"]

@@ -1,0 +1,113 @@
+"""Commits that carry a number: n stands at most once, whoever writes it, and the table knows which.
+
+The intent (n, cut) is in the store before the commit. One Delta commit carries (table id, n); a
+second one with the same n is skipped or rejected by Delta. An answer may be lost on the way, so the
+table is asked afterwards which commit stands. To give up an open intent, an empty commit takes its
+number first (the fence); a late writer of n is then skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dynamic_tables.errors import DynamicTablesError, Held
+from dynamic_tables.lake.base import Commit, Stamp, WorkArea
+from dynamic_tables.model import Definition, Intent
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.facts import is_ours
+from dynamic_tables.refresh.states import FENCE
+from dynamic_tables.steps import Step
+from dynamic_tables.store import Claim
+
+
+class NumberedCommits:
+    """The commits that one claim makes to one table."""
+
+    def __init__(self, context: Context, claim: Claim, reached: Callable[[Step], None]) -> None:
+        self._store, self._lake = context.store, context.lake
+        self._claim = claim
+        self._writer = f"{context.owner}:{claim.token}"
+        self._reached = reached
+
+    def commit(
+        self,
+        definition: Definition,
+        intent: Intent,
+        write: Callable[[Stamp], None],
+        *,
+        strategy: str,
+        base: int,
+    ) -> Commit:
+        """Write the intent's one commit; raises unless it stands and is ours."""
+        stamp = self._stamp(intent, strategy, base)
+        try:
+            with self._lake.commit_lock(definition):
+                self._reached(Step.LOCKED)
+                write(stamp)
+            self._reached(Step.COMMITTED)
+        except self._lake.faults as error:
+            commit = self.landed(definition, intent.sequence, base)
+            if commit is None:
+                raise self._abandoned(error, definition, intent, base) from error
+        else:
+            commit = self.landed(definition, intent.sequence, base)
+        return _own(commit, stamp, definition)
+
+    def landed(self, definition: Definition, sequence: int, after: int) -> Commit | None:
+        """The commit that carries the number, if the table says that it stands."""
+        standing = self._lake.standing(definition)
+        if standing.sequence < sequence:
+            return None
+        for commit in self._lake.commits(definition, after, standing.version):
+            if is_ours(commit, definition) and commit.stamp and commit.stamp.sequence == sequence:
+                return commit
+        return None
+
+    def fence(self, area: WorkArea, definition: Definition, intent: Intent, base: int) -> None:
+        """Take the intent's number with an empty commit, then forget the intent."""
+        stamp = self._stamp(intent, FENCE, base)
+        with self._lake.commit_lock(definition):
+            area.fence(definition, stamp)
+        _own(self.landed(definition, intent.sequence, base), stamp, definition)
+        self._store.drop_intent(self._claim, intent.sequence)
+
+    def _abandoned(
+        self, error: BaseException, definition: Definition, intent: Intent, base: int
+    ) -> DynamicTablesError:
+        """The write failed and n does not stand: take n away with a fence, tell what happened.
+
+        If even the fence fails, the intent stays open; the next refresh finds and settles it.
+        """
+        told = self._lake.told(error, about=str(definition.name))
+        try:
+            with self._lake.work_area(definition, f"fence {intent.refresh_id}") as area:
+                self.fence(area, definition, intent, base)
+        except (*self._lake.faults, Held) as second:
+            told.add_note(f"the refresh stays open: {second}")
+        return told
+
+    def _stamp(self, intent: Intent, strategy: str, base: int) -> Stamp:
+        return Stamp(
+            table_id=intent.table_id,
+            refresh_id=intent.refresh_id,
+            sequence=intent.sequence,
+            cut=intent.cut.as_json(),
+            pins=[pin.as_json() for pin in intent.pins],
+            fingerprint=intent.fingerprint,
+            strategy=strategy,
+            base=base,
+            writer=self._writer,
+        )
+
+
+def _own(commit: Commit | None, stamp: Stamp, definition: Definition) -> Commit:
+    """Refuse to call another process's commit our own; a silent skip ends here."""
+    if commit is not None and commit.stamp is not None and commit.stamp.writer == stamp.writer:
+        return commit
+    raise Held(
+        f"another process completed refresh {stamp.sequence} meanwhile; this one wrote nothing",
+        reason=Reason.TAKEN_OVER,
+        about=str(definition.name),
+        hint="`dynamic-tables history` shows what the other one did",
+    )
