@@ -17,6 +17,12 @@ class Reason(StrEnum):
     NOT_MOVED = "NOT_MOVED"  # no source changed since the last refresh
     NET_EMPTY = "NET_EMPTY"  # sources changed, the result did not
     NOT_INCREMENTAL = "NOT_INCREMENTAL"  # no incremental strategy exists for this query
+    NON_DETERMINISTIC = "NON_DETERMINISTIC"  # a function's result may differ between two runs
+    TIME_IN_OUTPUT = "TIME_IN_OUTPUT"  # the time is part of the result, so every row changes
+    GLOBAL_LIMIT = "GLOBAL_LIMIT"  # LIMIT over all rows
+    NO_PARTITION = "NO_PARTITION"  # a window without PARTITION BY, or without a common one
+    RECURSIVE = "RECURSIVE"  # a recursive query
+    SQL_NOT_FAITHFUL = "SQL_NOT_FAITHFUL"  # the compiler does not know a construct of the query
     FORCED = "FORCED"  # the user asked for this strategy
     DEFINITION_CHANGED = "DEFINITION_CHANGED"  # the query is not the one the rows were built from
     FOREIGN_CHANGE = "FOREIGN_CHANGE"  # somebody else wrote to the stored table

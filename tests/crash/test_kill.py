@@ -21,8 +21,8 @@ pytestmark = pytest.mark.spark
 KINDS = ("python", "jvm", "both")
 CREATE_STEPS = (Step.DEFINED, Step.LAID_OUT)
 REFRESH_STEPS = tuple(step for step in Step if step not in CREATE_STEPS)
-GROUPED = "SELECT customer, count(*) AS n FROM orders WHERE id > {n} GROUP BY customer"
-PLAIN = "SELECT customer, amount FROM orders WHERE id > {n}"
+GROUPED = "SELECT customer, count(*) AS n FROM orders WHERE id > -{n} GROUP BY customer"
+PLAIN = "SELECT customer, amount FROM orders WHERE id > -{n}"
 Lake = tuple[Path, dt.DynamicTables]
 MakeLake = Callable[[int], Lake]
 

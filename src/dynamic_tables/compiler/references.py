@@ -104,7 +104,7 @@ def pinned_relation(
     if only_columns is None:
         return as_query(relation, reference)
     columns = ", ".join(quote(column) for column in only_columns)
-    return aliased_as(f"(SELECT {columns} FROM {relation})", reference)  # noqa: S608  quoted above
+    return aliased_as(f"(SELECT {columns} FROM {relation})", reference)
 
 
 def aliased_as(relation: str, reference: TableReference) -> str:
@@ -120,4 +120,4 @@ def as_query(relation: str, reference: TableReference) -> str:
     >>> as_query("t VERSION AS OF 3", place)
     'SELECT * FROM t VERSION AS OF 3'
     """
-    return f"SELECT * FROM {relation}" if reference.query else relation  # noqa: S608  quoted by callers
+    return f"SELECT * FROM {relation}" if reference.query else relation

@@ -1,0 +1,305 @@
+"""From the tree to SQL: the rows of an operator before or after, if wanted for some keys only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from sqlglot import exp
+
+from dynamic_tables.compiler import functions
+from dynamic_tables.compiler.tree import (
+    Aggregate,
+    Constant,
+    Distinct,
+    Explode,
+    Expression,
+    Filter,
+    Join,
+    JoinKind,
+    Mark,
+    Node,
+    Project,
+    Scan,
+    SetOperation,
+    Union,
+    Window,
+    children,
+    conjuncts,
+    mentioned,
+    rewritten,
+)
+
+WEIGHT = "_dt_w"  # how often a row came (+) or went (-)
+
+
+class Side(StrEnum):
+    """Which of the two versions of the sources."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Leaves(Protocol):
+    """What a lake supplies: relations, as text that may stand behind FROM."""
+
+    def rows(self, source: str, side: Side) -> str: ...
+    def changes(self, source: str) -> str: ...  # the source's columns and WEIGHT
+    def clock(self, function: Expression, side: Side) -> Expression: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """Only rows whose values of some expressions occur in a table of keys."""
+
+    table: str  # a CTE with columns _dt_k0, _dt_k1, …
+    values: tuple[Expression, ...]  # over the columns of the restricted node
+
+    def mapped(self, replace: Callable[[Expression], Expression | None]) -> Restriction:
+        values = tuple(rewritten(value, replace) for value in self.values)
+        return Restriction(table=self.table, values=values)
+
+    def reads(self) -> frozenset[str]:
+        return frozenset(name for value in self.values for name in mentioned(value))
+
+
+def key_column(index: int) -> str:
+    return f"_dt_k{index}"
+
+
+@dataclass(slots=True)
+class Emitter:
+    """Writes SELECTs in one dialect over one set of leaves."""
+
+    dialect: str
+    leaves: Leaves
+    ctes: list[tuple[str, str]] = field(default_factory=list)
+
+    # Words
+
+    def quote(self, name: str) -> str:
+        return exp.to_identifier(name, quoted=True).sql(dialect=self.dialect)
+
+    def text(self, expression: Expression, side: Side = Side.AFTER) -> str:
+        """An expression, with the time that it is on this side."""
+        if functions.reads_clock(expression):
+            expression = rewritten(
+                expression,
+                lambda n: self.leaves.clock(n, side) if functions.is_clock(n) else None,
+            )
+        return expression.sql(dialect=self.dialect)
+
+    def listed(self, names: Sequence[str]) -> str:
+        return ", ".join(map(self.quote, names))
+
+    def cte(self, prefix: str, sql: str) -> str:
+        """Give a query a name."""
+        name = f"_dt_{prefix}{len(self.ctes)}"
+        self.ctes.append((name, sql))
+        return name
+
+    def with_ctes(self, sql: str) -> str:
+        if not self.ctes:
+            return sql
+        named = ",\n".join(f"{name} AS (\n{text}\n)" for name, text in self.ctes)
+        return f"WITH {named}\n{sql}"
+
+    # Rows
+
+    def rows(self, node: Node, side: Side, only: Restriction | None = None) -> str:
+        """The rows of a node; with `only`, at least all rows of those keys and no others."""
+        inside, exact = self._pushed(node, only)
+        sql = self._operator(node, side, inside)
+        if only is None or exact:
+            return sql
+        return f"SELECT * FROM ({sql}) AS q WHERE {self.matches(only)}"
+
+    def matches(self, only: Restriction) -> str:
+        same = [
+            f"k.{key_column(index)} IS NOT DISTINCT FROM {self.text(value)}"
+            for index, value in enumerate(only.values)
+        ]
+        where = f" WHERE {' AND '.join(same)}" if same else ""
+        return f"EXISTS (SELECT 1 FROM {only.table} AS k{where})"
+
+    def _operator(  # noqa: PLR0911, C901  one case an operator
+        self, node: Node, side: Side, inside: list[Restriction | None]
+    ) -> str:
+        match node:
+            case Scan():
+                return self._scan(node, self.leaves.rows(node.source, side), inside[0])
+            case Constant():
+                query = node.query.sql(dialect=self.dialect)
+                return f"SELECT {self.listed(node.columns)} FROM ({query}) AS q"
+            case Filter():
+                child = self.rows(node.child, side, inside[0])
+                return f"SELECT * FROM ({child}) AS q WHERE {self.text(node.condition, side)}"
+            case Project():
+                return self.projected(node, self.rows(node.child, side, inside[0]))
+            case Explode():
+                return self.exploded(node, self.rows(node.child, side, inside[0]))
+            case Join():
+                left = self.rows(node.left, side, inside[0])
+                return self.joined(node, left, self.rows(node.right, side, inside[1]))
+            case Mark():
+                left = self.rows(node.left, side, inside[0])
+                return self.marked(node, left, self.rows(node.right, side, inside[1]))
+            case Aggregate():
+                return self._aggregated(node, self.rows(node.child, side, inside[0]))
+            case Window():
+                child = self.rows(node.child, side, inside[0])
+                items = ", ".join(f"{self.text(e)} AS {self.quote(n)}" for n, e in node.items)
+                return f"SELECT *, {items} FROM ({child}) AS q"
+            case Distinct():
+                return f"SELECT DISTINCT * FROM ({self.rows(node.child, side, inside[0])}) AS q"
+            case Union():
+                pairs = zip(node.children, inside, strict=True)
+                parts = [
+                    f"SELECT {self.listed(node.columns)} FROM ({self.rows(c, side, r)}) AS q"
+                    for c, r in pairs
+                ]
+                return " UNION ALL ".join(parts)
+            case SetOperation():
+                word = f"{node.kind.value.upper()}{' ALL' if node.keep_all else ''}"
+                both = [
+                    f"SELECT {self.listed(node.columns)} FROM ({self.rows(child, side, r)}) AS q"
+                    for child, r in zip((node.left, node.right), inside, strict=True)
+                ]
+                return f"{both[0]} {word} {both[1]}"
+
+    def _scan(self, node: Scan, relation: str, only: Restriction | None) -> str:
+        columns = ", ".join(f"{self.quote(a)} AS {self.quote(b)}" for a, b in node.names)
+        sql = f"SELECT {columns} FROM {relation}"
+        if only is None:
+            return sql
+        return f"SELECT * FROM ({sql}) AS q WHERE {self.matches(only)}"
+
+    def projected(self, node: Project, child: str, *, also: str = "") -> str:
+        items = ", ".join(f"{self.text(e)} AS {self.quote(n)}" for n, e in node.items)
+        return f"SELECT {items}{also} FROM ({child}) AS q"
+
+    def exploded(self, node: Explode, child: str, *, also: str = "") -> str:
+        lateral = node.lateral.sql(dialect=self.dialect)
+        return f"SELECT {self.listed(node.columns)}{also} FROM ({child}) AS q {lateral}"
+
+    def joined(self, node: Join, left: str, right: str, *, weight: str = "") -> str:
+        """Two relations joined as the node says; `weight` names the side that carries weights."""
+        on = f" ON {self.text(node.condition)}" if node.condition is not None else " ON TRUE"
+        columns = self.listed(node.columns) + (f", {weight}.{WEIGHT}" if weight else "")
+        if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
+            no = "" if node.kind is JoinKind.SEMI else "NOT "
+            partner = self._partner(node, right)
+            return f"SELECT {columns} FROM ({left}) AS l WHERE {no}{partner}"
+        word = "JOIN" if node.kind is JoinKind.INNER else "LEFT JOIN"
+        return f"SELECT {columns} FROM ({left}) AS l {word} ({right}) AS r{on}"
+
+    def marked(self, node: Mark, left: str, right: str, *, also: str = "") -> str:
+        found = f"{self._partner(node, right)} AS {self.quote(node.name)}"
+        return f"SELECT {self.listed(node.left.columns)}, {found}{also} FROM ({left}) AS l"
+
+    def _partner(self, node: Join | Mark, right: str) -> str:
+        where = f" WHERE {self.text(node.condition)}" if node.condition is not None else ""
+        return f"EXISTS (SELECT 1 FROM ({right}) AS r{where})"
+
+    def _aggregated(self, node: Aggregate, child: str) -> str:
+        named = (*node.keys, *node.aggregates)
+        items = ", ".join(f"{self.text(e)} AS {self.quote(n)}" for n, e in named) or "1"
+        group = ", ".join(self.text(key) for _, key in node.keys)
+        return f"SELECT {items} FROM ({child}) AS q" + (f" GROUP BY {group}" if group else "")
+
+    # Keys on their way down
+
+    def _pushed(  # noqa: C901, PLR0911  one case an operator
+        self, node: Node, only: Restriction | None
+    ) -> tuple[list[Restriction | None], bool]:
+        """What each child may be restricted to, and whether that already says all."""
+        if only is None:
+            return [None for _ in children(node)] or [None], True
+        match node:
+            case Scan():
+                return [only], True
+            case Constant():
+                return [], False
+            case Filter() | Distinct():
+                return [only], True
+            case Project():
+                return _through_items(only, dict(node.items))
+            case Aggregate():
+                return _through_items(only, dict(node.keys))
+            case Explode():
+                return _if_within(only, node.child.columns)
+            case Window():
+                inside = all(value in node.keys for value in only.values)
+                return [only if inside else None], inside
+            case Union():
+                return [only for _ in node.children], True
+            case SetOperation():
+                return [only, only], True
+            case Join() | Mark():
+                return _through_join(node, only)
+
+
+def _if_within(only: Restriction, names: Sequence[str]) -> tuple[list[Restriction | None], bool]:
+    inside = only.reads() <= set(names)
+    return [only if inside else None], inside
+
+
+def _through_items(
+    only: Restriction, items: dict[str, Expression]
+) -> tuple[list[Restriction | None], bool]:
+    """Values in terms of the child's columns, if they are plain functions of them."""
+    wanted = only.reads()
+    if not wanted <= items.keys():
+        return [None], False
+    if any(functions.is_generator(found) for name in wanted for found in items[name].walk()):
+        return [None], False
+
+    def replace(found: Expression) -> Expression | None:
+        return exp.paren(items[found.name]) if isinstance(found, exp.Column) else None
+
+    return [only.mapped(replace)], True
+
+
+def _through_join(node: Join | Mark, only: Restriction) -> tuple[list[Restriction | None], bool]:
+    left, right = set(node.left.columns), set(node.right.columns)
+    reads = only.reads()
+    if reads <= left:
+        return [only, _across(node, only)], True
+    inner = isinstance(node, Join) and node.kind is JoinKind.INNER
+    if inner and reads <= right:
+        return [None, only], True
+    return [None, None], False
+
+
+def _across(node: Join | Mark, only: Restriction) -> Restriction | None:
+    """The same keys on the right side, where the condition says that they are equal."""
+    equal = dict(equalities(node))
+    values = [
+        next((r for left, r in equal.items() if left == value), None) for value in only.values
+    ]
+    if not values or any(value is None for value in values):
+        return None
+    return Restriction(
+        table=only.table, values=tuple(value for value in values if value is not None)
+    )
+
+
+def equalities(node: Join | Mark) -> list[tuple[Expression, Expression]]:
+    """(left, right) of the equalities in the condition."""
+    left, right = set(node.left.columns), set(node.right.columns)
+    found = []
+    for part in conjuncts(node.condition):
+        if not isinstance(part, (exp.EQ, exp.NullSafeEQ)):
+            continue
+        for one, other in ((part.left, part.right), (part.right, part.left)):
+            if (
+                mentioned(one)
+                and mentioned(other)
+                and mentioned(one) <= left
+                and mentioned(other) <= right
+            ):
+                found.append((one, other))
+                break
+    return found

@@ -1,0 +1,93 @@
+"""What the compiler knows about functions: which aggregate, which depend on more than their input.
+
+sqlglot knows most aggregates by class. Those that it takes for plain functions are named here, and
+so is everything whose result depends on more than its arguments: such a query is recomputed.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.reasons import Reason
+
+# Aggregates of Spark or DuckDB that sqlglot parses as functions it does not know.
+OTHER_AGGREGATES = frozenset({
+    "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "every", "some", "any", "bitstring_agg",
+    "count_min_sketch", "entropy", "favg", "fsum", "geomean", "geometric_mean", "histogram",
+    "histogram_numeric", "kahan_sum", "kurtosis_pop", "list", "mad", "percentile", "product",
+    "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx",
+    "regr_sxy", "regr_syy", "reservoir_quantile", "sem", "sumkahan", "try_avg", "try_sum",
+    "max_by", "min_by", "arg_min", "arg_max", "arg_min_null", "arg_max_null", "count_star",
+})  # fmt: skip
+
+# Their result may differ between two runs over the same rows.
+UNSTABLE = frozenset({
+    "rand", "randn", "random", "randstr", "uniform", "uuid", "gen_random_uuid", "uuidv4", "uuidv7",
+    "shuffle", "monotonically_increasing_id", "spark_partition_id", "input_file_name",
+    "input_file_block_start", "input_file_block_length", "any_value", "arbitrary", "first",
+    "first_value", "last", "last_value", "collect_list", "list", "approx_top_k", "setseed",
+    "nextval", "currval", "txid_current", "current_user", "user", "session_user", "version",
+    "current_database", "current_catalog", "current_schema", "reservoir_quantile", "mode",
+})  # fmt: skip
+UNSTABLE_KINDS = (
+    exp.Rand, exp.Randn, exp.Uuid, exp.AnyValue, exp.First, exp.Last, exp.Mode,
+    exp.CurrentUser, exp.CurrentSchema,
+)  # fmt: skip
+NEEDS_ORDER = (exp.ArrayAgg, exp.GroupConcat)  # their result is the order of the rows
+
+CLOCK_KINDS = (
+    exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDatetime,
+    exp.Localtimestamp, exp.Localtime, exp.CurrentTimestampLTZ,
+)  # fmt: skip
+CLOCK_NAMES = frozenset({
+    "now", "today", "get_current_timestamp", "current_localtimestamp", "current_localtime",
+    "transaction_timestamp", "curdate", "get_current_time", "unix_timestamp",
+})  # fmt: skip
+
+GENERATORS = (exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.PosexplodeOuter, exp.Unnest)
+OTHER_GENERATORS = frozenset({"unnest", "stack", "inline", "inline_outer", "flatten"})
+
+
+def function_name(node: exp.Expr) -> str:
+    """How a function is called, in lower case; empty for everything that is none."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).lower()
+    return node.sql_name().lower() if isinstance(node, exp.Func) else ""
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether a node folds many rows into one value, its FILTER and ORDER BY included."""
+    if isinstance(node, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
+        return is_aggregate(node.this)
+    return isinstance(node, exp.AggFunc) or function_name(node) in OTHER_AGGREGATES
+
+
+def is_generator(node: exp.Expr) -> bool:
+    return isinstance(node, GENERATORS) or function_name(node) in OTHER_GENERATORS
+
+
+def is_clock(node: exp.Expr) -> bool:
+    """Whether a node asks for the time."""
+    named = function_name(node) in CLOCK_NAMES and not node.args.get("expressions")
+    return isinstance(node, CLOCK_KINDS) or named
+
+
+def reads_clock(expression: exp.Expr) -> bool:
+    return any(map(is_clock, expression.walk()))
+
+
+def check_stable(expression: exp.Expr) -> None:
+    """Refuse what is not a function of the rows it reads."""
+    for node in expression.walk():
+        name = function_name(node)
+        unordered = isinstance(node, NEEDS_ORDER) and not node.find(exp.Order)
+        if isinstance(node, UNSTABLE_KINDS) or name in UNSTABLE or unordered:
+            inside = (
+                node.find_ancestor(exp.Window) if name in ("first_value", "last_value") else None
+            )
+            if inside is not None and inside.args.get("order"):
+                continue  # FIRST_VALUE over an ordered window
+            raise NotIncremental(
+                Reason.NON_DETERMINISTIC, f"{name or type(node).__name__} may differ between runs"
+            )
