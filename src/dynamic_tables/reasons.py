@@ -22,6 +22,8 @@ class Reason(StrEnum):
     GLOBAL_LIMIT = "GLOBAL_LIMIT"  # LIMIT over all rows
     NO_PARTITION = "NO_PARTITION"  # a window without PARTITION BY, or without a common one
     RECURSIVE = "RECURSIVE"  # a recursive query
+    NOT_MONOTONE = "NOT_MONOTONE"  # a new row may take an output row away: no plain append
+    NO_KEY = "NO_KEY"  # no output columns identify the affected rows
     SQL_NOT_FAITHFUL = "SQL_NOT_FAITHFUL"  # the compiler does not know a construct of the query
     FORCED = "FORCED"  # the user asked for this strategy
     DEFINITION_CHANGED = "DEFINITION_CHANGED"  # the query is not the one the rows were built from

@@ -37,8 +37,8 @@ def make_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeLake]:
         tables = dt.connect(folder, jvm="quick", say=lambda _: None)
         opened.append(tables)
         tables.sql(
-            "CREATE TABLE orders USING delta AS SELECT * FROM VALUES (1, 1, 5.00), (2, 1, 6.00),"
-            " (3, NULL, 7.00) AS orders (id, customer, amount)"
+            "CREATE TABLE orders USING delta AS SELECT id, customer, CAST(id AS DECIMAL(10, 2))"
+            " AS amount FROM VALUES (1, 1), (2, 1), (3, NULL) AS orders (id, customer)"
         )
         for n in range(size):
             query = (PLAIN if n % 2 else GROUPED).format(n=n)

@@ -20,6 +20,7 @@ from dynamic_tables.compiler.emit import (
     equalities,
     key_column,
 )
+from dynamic_tables.compiler.keys import Inputs, keys_below
 from dynamic_tables.compiler.tree import (
     Aggregate,
     Constant,
@@ -36,7 +37,6 @@ from dynamic_tables.compiler.tree import (
     SetOperation,
     Union,
     Window,
-    column,
 )
 
 
@@ -82,17 +82,14 @@ class Deltas:
                 yield from self._left(node)
             case Join() | Mark():
                 yield from self._partnered(node)
-            case Aggregate():
-                yield from self._keyed(node, [(node.child, tuple(key for _, key in node.keys))],
-                                       tuple(column(name) for name, _ in node.keys))  # fmt: skip
-            case Window():
-                yield from self._keyed(node, [(node.child, node.keys)], node.keys)
-            case Distinct():
-                every = tuple(map(column, node.columns))
-                yield from self._keyed(node, [(node.child, every)], every)
-            case SetOperation():
-                every = tuple(map(column, node.columns))
-                yield from self._keyed(node, [(node.left, every), (node.right, every)], every)
+            case Aggregate() | Window() | Distinct() | SetOperation():
+                yield from self._keyed(node)
+
+    def keys_of(self, inputs: Inputs) -> str | None:
+        """The name of the query that gives the distinct keys of the inputs' changes."""
+        changed = [(self.of(node), values) for node, values in inputs]
+        moved = [(name, values) for name, values in changed if name is not None]
+        return self._keys(moved) if moved else None
 
     # Linear operators
 
@@ -193,18 +190,13 @@ class Deltas:
 
     # Operators with keys
 
-    def _keyed(
-        self,
-        node: Node,
-        inputs: list[tuple[Node, tuple[Expression, ...]]],
-        keys: tuple[Expression, ...],
-    ) -> Iterator[str]:
+    def _keyed(self, node: Aggregate | Window | Distinct | SetOperation) -> Iterator[str]:
         """The affected keys, recomputed after minus before; what is equal cancels here."""
-        changed = [(self.of(child), values) for child, values in inputs]
-        moved = [(name, values) for name, values in changed if name is not None]
-        if not moved:
+        inputs, keys = keys_below(node)
+        table = self.keys_of(inputs)
+        if table is None:
             return
-        only = Restriction(table=self._keys(moved), values=keys)
+        only = Restriction(table=table, values=keys)
         after = self.emitter.rows(node, Side.AFTER, only)
         before = self.emitter.rows(node, Side.BEFORE, only)
         columns = self.emitter.listed(node.columns)

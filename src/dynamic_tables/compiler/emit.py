@@ -226,6 +226,8 @@ class Emitter:
                 return [only], True
             case Project():
                 return _through_items(only, dict(node.items))
+            case Aggregate(keys=()):
+                return [None], False  # over no rows it has one row all the same
             case Aggregate():
                 return _through_items(only, dict(node.keys))
             case Explode():

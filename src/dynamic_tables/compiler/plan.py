@@ -1,0 +1,134 @@
+"""The delta plan of a query: which strategies can keep it up to date, and the SQL of each.
+
+A plan is made once, from the text and the columns of the sources. At a refresh the lake supplies
+the leaves (the rows before, the rows after, the changes), and the plan says which SQL gives the
+changes or the affected keys. Nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dynamic_tables.compiler import functions, tree
+from dynamic_tables.compiler.build import Schemas, build
+from dynamic_tables.compiler.delta import Deltas
+from dynamic_tables.compiler.emit import WEIGHT, Emitter, Leaves, Restriction, Side, key_column
+from dynamic_tables.compiler.keys import Key, key_of
+from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.compiler.tree import Node
+from dynamic_tables.model import Strategy
+from dynamic_tables.reasons import Reason
+
+Possible = Mapping[Strategy, Reason | None]  # None: possible; else why not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What is different this time."""
+
+    leaves: Leaves
+    moved: frozenset[str]  # the sources that changed
+    clock_moved: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """`keys`: the rows of the affected keys as they are now, and which stored rows they replace."""
+
+    keys: str  # SQL: the distinct affected keys, columns _dt_k0, _dt_k1, …
+    rows: str  # SQL over the table `{keys_table}`: their rows, under the declared names
+    columns: tuple[str, ...]  # the output columns that are the key, in the order of _dt_k0, …
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaPlan:
+    """How one query is kept up to date."""
+
+    node: Node
+    columns: tuple[str, ...]  # the declared names, in order
+    dialect: str
+    key: Key | None
+    monotone: bool  # more input rows never take an output row away
+
+    def possible(self) -> Possible:
+        """Every strategy, and why not."""
+        return {
+            Strategy.NO_DATA: None,
+            Strategy.APPEND: None if self.monotone else Reason.NOT_MONOTONE,
+            Strategy.KEYS: None if self.key is not None else Reason.NO_KEY,
+            Strategy.ROWS: None,
+            Strategy.FULL: None,
+        }
+
+    def changes(self, now: Situation) -> str | None:
+        """SQL of the signed rows by which the result changed: declared columns and WEIGHT."""
+        emitter, deltas = self._deltas(now)
+        name = deltas.of(self.node)
+        if name is None:
+            return None
+        items = self._renamed(emitter)
+        return emitter.with_ctes(f"SELECT {items}, {WEIGHT} FROM {name}")
+
+    def replacement(self, now: Situation, keys_table: str) -> Replacement | None:
+        """SQL of the affected keys, and of their rows as they are now."""
+        assert self.key is not None
+        emitter, deltas = self._deltas(now)
+        table = deltas.keys_of(self.key.inputs)
+        if table is None:
+            return None
+        keys = emitter.with_ctes(f"SELECT * FROM {table}")
+        writer = Emitter(self.dialect, now.leaves)
+        only = Restriction(table=keys_table, values=self.key.values)
+        rows = writer.rows(self.node, Side.AFTER, only)
+        return Replacement(
+            keys=keys,
+            rows=f"SELECT {self._renamed(writer)} FROM ({rows}) AS q",
+            columns=tuple(self._declared(name) for name in self.key.columns),
+        )
+
+    def _deltas(self, now: Situation) -> tuple[Emitter, Deltas]:
+        emitter = Emitter(self.dialect, now.leaves)
+        return emitter, Deltas(emitter, now.moved, now.clock_moved)
+
+    def _renamed(self, emitter: Emitter) -> str:
+        pairs = zip(self.node.columns, self.columns, strict=True)
+        return ", ".join(f"{emitter.quote(old)} AS {emitter.quote(new)}" for old, new in pairs)
+
+    def _declared(self, name: str) -> str:
+        return self.columns[self.node.columns.index(name)]
+
+
+def plan_query(
+    query: str, schemas: Schemas, *, columns: Sequence[str], dialect: str
+) -> DeltaPlan | NotIncremental:
+    """The plan of a query whose tables are called by the keys of `schemas`, or why not."""
+    try:
+        node = build(query, schemas, dialect=dialect)
+    except NotIncremental as reason:
+        return reason
+    return DeltaPlan(
+        node=node,
+        columns=tuple(columns),
+        dialect=dialect,
+        key=key_of(node),
+        monotone=_is_monotone(node),
+    )
+
+
+def _is_monotone(node: Node) -> bool:
+    """Filters, projections, inner joins and UNION ALL: nothing that a new row could take away."""
+    for item in tree.walk(node):
+        match item:
+            case tree.Scan() | tree.Constant() | tree.Project() | tree.Explode() | tree.Union():
+                continue
+            case tree.Join(kind=tree.JoinKind.INNER):
+                continue
+            case tree.Filter() if not functions.reads_clock(item.condition):
+                continue
+            case _:
+                return False
+    return True
+
+
+__all__ = ["DeltaPlan", "Replacement", "Situation", "key_column", "plan_query"]
