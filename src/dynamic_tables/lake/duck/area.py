@@ -117,6 +117,7 @@ class DuckArea:
             if not same_columns:
                 self._replace_columns(table, rows.columns)
             inserted = self._changed(f"INSERT INTO {target} SELECT * FROM {ROWS}")  # noqa: S608
+            self._lake.name_first_load(self._cursor, definition, table)
             return _metrics(inserted, deleted)
 
         self._commit(definition, stamp, write)
@@ -214,7 +215,7 @@ class DuckArea:
             found = f"FROM ({bags.without_rounding(CHANGES, rows.names, definition.approximate)})"
         copies = bags.COPIES
         totals = self._cursor.execute(
-            f"SELECT coalesce(sum({copies}) FILTER ({copies} > 0), 0)::BIGINT,"  # noqa: S608
+            f"SELECT coalesce(sum({copies}) FILTER ({copies} > 0), 0)::BIGINT,"
             f" coalesce(-sum({copies}) FILTER ({copies} < 0), 0)::BIGINT {found}"
         ).fetchone()
         assert totals is not None

@@ -63,7 +63,8 @@ def without_rounding(changes: str, columns: Sequence[str], approximate: Sequence
         for c in map(quote, approximate)
     )
     return (
-        f"SELECT {columns_sql(list(columns))}, CASE WHEN {side} THEN 1 ELSE -1 END AS {COPIES} FROM ("  # noqa: S608
+        f"SELECT {columns_sql(list(columns))}, "  # noqa: S608  quoted
+        f"CASE WHEN {side} THEN 1 ELSE -1 END AS {COPIES} FROM ("
         f"SELECT *, count(*) OVER w = 2 AND {close} AS {twins} FROM ("
         f"SELECT *, row_number() OVER (PARTITION BY {', '.join([*exact, side])} ORDER BY {order})"
         f" AS {rank} FROM (SELECT *, {COPIES} > 0 AS {side}, unnest(range(abs({COPIES}))) "

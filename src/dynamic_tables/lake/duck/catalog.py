@@ -8,7 +8,7 @@ are no matter then.
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from dynamic_tables.compiler.references import TableReference
@@ -21,8 +21,7 @@ from dynamic_tables.names import SMALL_LAKE, TableName
 from dynamic_tables.reasons import Reason
 
 _TABLES = f"""
-    SELECT t.table_id, t.table_uuid::VARCHAR, s.schema_name, t.table_name,
-        (SELECT min(o.begin_snapshot) FROM {METADATA}.ducklake_table o WHERE o.table_id = t.table_id)
+    SELECT t.table_id, t.table_uuid::VARCHAR, s.schema_name, t.table_name, t.begin_snapshot
     FROM {METADATA}.ducklake_table t JOIN {METADATA}.ducklake_schema s USING (schema_id)
 """  # noqa: S608  constants
 _NOW = "t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
@@ -40,6 +39,7 @@ _SCHEMA = (
     f"SELECT schema_name FROM {METADATA}.ducklake_schema "  # noqa: S608  a constant
     "WHERE end_snapshot IS NULL AND lower(schema_name) = lower(?)"
 )
+KEPT_ANSWERS = 1_000  # of the present snapshot and a few before it
 _BYTES = (
     f"SELECT coalesce(sum(file_size_bytes), 0)::BIGINT FROM {METADATA}.ducklake_data_file "  # noqa: S608
     "WHERE table_id = ? AND end_snapshot IS NULL"
@@ -53,7 +53,7 @@ class Table:
     lake_id: int  # small, what snapshots name
     source_id: str  # unique everywhere, what cuts name
     name: TableName
-    created: int  # the snapshot that made it
+    created: int  # the snapshot that made it, or gave it its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +71,19 @@ class View:
 
 
 class Catalog:
-    """Looks things up; every question is asked of the lake as it stands."""
+    """Looks things up in the lake as it stands; between two snapshots, each answer is kept."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
+        self._answers: dict[tuple, list[tuple]] = {}
+
+    def rows(self, query: str, values: Sequence[str | int] = ()) -> list[tuple]:
+        question = (self._instance.newest_snapshot(), query, *values)
+        if question not in self._answers:
+            if len(self._answers) >= KEPT_ANSWERS:
+                self._answers = {}
+            self._answers[question] = self._instance.rows(query, values)
+        return self._answers[question]
 
     def table(self, name: TableName) -> Table | None:
         where = (
@@ -86,9 +95,7 @@ class Catalog:
         return self._table(f"WHERE {_NOW} AND t.table_uuid = $1::UUID", [source_id])
 
     def _table(self, where: str, values: list[str | int]) -> Table | None:
-        for lake_id, source_id, schema, name, created in self._instance.rows(
-            _TABLES + where, values
-        ):
+        for lake_id, source_id, schema, name, created in self.rows(_TABLES + where, values):
             return Table(
                 lake_id=lake_id,
                 source_id=source_id,
@@ -110,7 +117,7 @@ class Catalog:
         return found.name
 
     def view(self, name: TableName) -> View | None:
-        for schema, view, text, aliases in self._instance.rows(_VIEWS, [name.schema, name.name]):
+        for schema, view, text, aliases in self.rows(_VIEWS, [name.schema, name.name]):
             names = re.findall(r'"((?:[^"]|"")*)"', aliases or "")
             return View(
                 name=TableName(SMALL_LAKE, schema, view),
@@ -120,14 +127,14 @@ class Catalog:
         return None
 
     def has_schema(self, schema: str) -> bool:
-        return bool(self._instance.rows(_SCHEMA, [schema]))
+        return bool(self.rows(_SCHEMA, [schema]))
 
     def bytes_of(self, table: Table) -> int:
         return self._instance.rows(_BYTES, [table.lake_id])[0][0]
 
     def columns(self, name: TableName, version: int | None = None) -> tuple[Column, ...]:
         at = "" if version is None else f" AT (VERSION => {version:d})"
-        return described(self._instance.rows(f"DESCRIBE FROM {name_sql(name)}{at}"))
+        return described(self.rows(f"DESCRIBE FROM {name_sql(name)}{at}"))
 
     def resolve(
         self, reference: TableReference, namespace: tuple[str, str], declared: Container[str] = ()

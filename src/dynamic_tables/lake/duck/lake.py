@@ -246,11 +246,7 @@ class DuckLake(StoredTables):
 
     def _state_of(self, name: TableName, dynamic: DynamicSources) -> SourceState:
         declared = dynamic.get(name.key)
-        if declared is not None:
-            kept = self._kept(declared.table_id)
-            table = self.catalog.by_id(kept.source_id) if kept and kept.source_id else None
-        else:
-            table = self.catalog.table(name)
+        table = self._stored(declared.table_id) if declared else self.catalog.table(name)
         if table is None:
             raise unknown(name)
         return self._state(table)
@@ -326,7 +322,7 @@ class DuckLake(StoredTables):
             "this lake has no Spark: it is a DuckLake on DuckDB",
             reason=Reason.SPARK_MISSING,
             about="tables.spark",
-            hint='tables.sql("…") runs DuckDB\'s SQL; a lake on Spark is opened by connect("./lake")',
+            hint="tables.sql runs DuckDB's SQL; connect('./lake') opens a lake on Spark",
         )
 
     def run(self, text: str) -> Result:

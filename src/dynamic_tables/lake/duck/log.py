@@ -58,7 +58,7 @@ class SnapshotLog:
         """
         with self._lock:
             self._read_on()
-            touched = max(self._touched.get(lake_id, created), created)
+            touched = self._touched.get(lake_id, created)
             if table_id is not None:
                 touched = max(touched, self._stamped.get(table_id, 0))
         ((existing,),) = self._instance.rows(_EXISTING, [touched])
@@ -96,6 +96,8 @@ class SnapshotLog:
             )
 
     def _read_on(self) -> None:
+        if self._instance.newest_snapshot() == self._read_to:
+            return
         for version, changes, extra in self._instance.rows(_SNAPSHOTS, [SMALL_LAKE, self._read_to]):
             snapshot = _snapshot(version, changes, extra)
             self._snapshots[version] = snapshot

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ TESTED = "1.5.5"
 INSTALL_HINT = "pip install 'spark-dynamic-tables[ducklake]'"
 CATALOG_FILE = "catalog.ducklake"
 FILES = "files"
+_NEWEST = f"SELECT max(snapshot_id) FROM {METADATA}.ducklake_snapshot"  # noqa: S608  a constant
 
 _shared: dict[Path, Instance] = {}
 _shared_lock = threading.Lock()
@@ -39,6 +39,7 @@ class Instance:
     connection: DuckDBPyConnection
     commit_lock: threading.RLock = field(default_factory=threading.RLock)
     users: int = 1
+    _own: threading.local = field(default_factory=threading.local)  # a connection a thread
 
     def cursor(self) -> DuckDBPyConnection:
         """A connection of its own, in the lake."""
@@ -48,16 +49,13 @@ class Instance:
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of one of our queries, as the lake stands now."""
-        with self._passing() as cursor:
-            return cursor.execute(statement, values).fetchall()
+        if not hasattr(self._own, "cursor"):
+            self._own.cursor = self.connection.cursor()
+        return self._own.cursor.execute(statement, values).fetchall()
 
-    @contextmanager
-    def _passing(self) -> Generator[DuckDBPyConnection]:
-        cursor = self.connection.cursor()
-        try:
-            yield cursor
-        finally:
-            cursor.close()
+    def newest_snapshot(self) -> int:
+        """The number of the lake's newest snapshot; whatever changes the lake makes a new one."""
+        return self.rows(_NEWEST)[0][0]
 
 
 def open_instance(folder: Path) -> Instance:

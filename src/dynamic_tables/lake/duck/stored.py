@@ -53,6 +53,7 @@ class StoredTables:
         self._lock_wait_s = lock_wait_s
         self.catalog = Catalog(instance)
         self.log = SnapshotLog(instance)
+        self._source_ids: dict[str, str] = {}  # by our table id; a stored table keeps its own
         if not self.catalog.has_schema(OWN_SCHEMA):
             with self._writing() as cursor:
                 cursor.execute(f"CREATE SCHEMA {quote(SMALL_LAKE)}.{quote(OWN_SCHEMA)}")
@@ -140,8 +141,7 @@ class StoredTables:
         table = self.stored_table(definition)
         if table.name == definition.name:
             return
-        other = self.catalog.table(definition.name)
-        if (other and other.source_id != table.source_id) or self.catalog.view(definition.name):
+        if self._taken(definition.name, table):
             raise Refused(
                 "the name belongs to another table, so the dynamic table cannot be seen under it",
                 reason=Reason.ALREADY_EXISTS,
@@ -151,10 +151,26 @@ class StoredTables:
             )
         self._rename(table, definition.name.name)
 
+    def _taken(self, name: TableName, table: Table) -> bool:
+        other = self.catalog.table(name)
+        another = other is not None and other.source_id != table.source_id
+        return another or self.catalog.view(name) is not None
+
+    def name_first_load(
+        self, cursor: DuckDBPyConnection, definition: Definition, table: Table
+    ) -> None:
+        """In the transaction of the first load: rows and name appear together.
+
+        A name that is taken is told by `publish`, once the rows stand.
+        """
+        hidden = table.name == self._hidden(definition)
+        if hidden and not self._taken(definition.name, table):
+            new = quote(definition.name.name)
+            cursor.execute(f"ALTER TABLE {name_sql(table.name)} RENAME TO {new}")
+
     def unpublish(self, definition: Definition) -> None:
         """Take the name away; the rows stay."""
-        kept = self._kept(definition.table_id)
-        table = self.catalog.by_id(kept.source_id) if kept and kept.source_id else None
+        table = self._stored(definition.table_id)
         if table is not None and table.name.name != hidden_name(definition.table_id):
             self._rename(table, hidden_name(definition.table_id))
 
@@ -210,11 +226,7 @@ class StoredTables:
 
     def erase(self, definition: Definition) -> None:
         """The stored table and its definition go together."""
-        kept = self._kept(definition.table_id)
-        if kept is None:
-            return
-        table = self.catalog.by_id(kept.source_id) if kept.source_id else None
-        table = table or self.catalog.table(self._hidden(definition))
+        table = self._stored(definition.table_id) or self.catalog.table(self._hidden(definition))
         with self._writing() as cursor:
             if table is not None:
                 cursor.execute(f"DROP TABLE {name_sql(table.name)}")
@@ -241,32 +253,31 @@ class StoredTables:
     # Looking
 
     def _kept(self, table_id: str) -> Kept | None:
-        for source_id, sequence, text in self._instance.rows(_ROW, [table_id]):
+        for source_id, sequence, text in self.catalog.rows(_ROW, [table_id]):
             definition = Definition.from_json(json.loads(text))
-            return Kept(
-                source_id=source_id or self._note_id(definition),
-                sequence=sequence,
-                definition=definition,
-            )
+            known = source_id or self._note_id(definition)
+            if known:
+                self._source_ids[table_id] = known
+            return Kept(source_id=known, sequence=sequence, definition=definition)
         return None
 
-    def stored_table(self, definition: Definition) -> Table:
-        return self._found(definition)[1]
+    def _stored(self, table_id: str) -> Table | None:
+        """The stored table of a dynamic table, under whatever name."""
+        if table_id not in self._source_ids:
+            self._kept(table_id)
+        source_id = self._source_ids.get(table_id)
+        return None if source_id is None else self.catalog.by_id(source_id)
 
-    def _found(self, definition: Definition) -> tuple[Kept, Table]:
-        kept = self._kept(definition.table_id)
-        table = self.catalog.by_id(kept.source_id) if kept and kept.source_id else None
-        if kept is None or table is None:
-            raise SetupError(
-                "the stored table is not in the lake any more",
-                reason=Reason.LAKE_CHANGED,
-                about=str(definition.name),
-                hint=f"DROP DYNAMIC TABLE {definition.name} and create it again",
-            )
-        return kept, table
+    def stored_table(self, definition: Definition) -> Table:
+        table = self._stored(definition.table_id)
+        if table is None:
+            raise _gone(definition)
+        return table
 
     def standing(self, definition: Definition) -> Standing:
-        kept, table = self._found(definition)
+        kept, table = self._kept(definition.table_id), self.stored_table(definition)
+        if kept is None:
+            raise _gone(definition)
         return Standing(
             sequence=kept.sequence,
             version=self.log.version_of(table.lake_id, table.created, definition.table_id),
@@ -300,3 +311,12 @@ class StoredTables:
             [sequence, table_id],
         ).fetchone()
         return taken is not None and taken[0] == 1
+
+
+def _gone(definition: Definition) -> SetupError:
+    return SetupError(
+        "the stored table is not in the lake any more",
+        reason=Reason.LAKE_CHANGED,
+        about=str(definition.name),
+        hint=f"DROP DYNAMIC TABLE {definition.name} and create it again",
+    )
