@@ -11,6 +11,7 @@ from dynamic_tables.answers import Explanation, Verification
 from dynamic_tables.declare import Declarations, Declared
 from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
+from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import (
     RefreshRecord,
     RefreshReport,
@@ -31,9 +32,7 @@ from dynamic_tables.settings import Settings
 from dynamic_tables.store import QUERYABLE, Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from dynamic_tables.lake.delta import SparkLake
+    from pyspark.sql import SparkSession
 
 OnError = Literal["raise", "report"]
 
@@ -43,7 +42,7 @@ class DynamicTables:
 
     def __init__(
         self,
-        lake: SparkLake,
+        lake: Lake,
         store: Store,
         settings: Settings,
         *,
@@ -64,16 +63,17 @@ class DynamicTables:
         self.close()
 
     def close(self) -> None:
-        """Let go of the store; the user's session stays as it is."""
+        """Let go of store and lake; the user's session stays as it is."""
         self._store.close()
+        self._lake.close()
 
     @property
     def spark(self) -> SparkSession:
-        """The session that reads see."""
-        return self._lake.spark
+        """The session that reads see; a lake without Spark raises SetupError."""
+        return self._lake.session
 
     @property
-    def lake(self) -> SparkLake:
+    def lake(self) -> Lake:
         return self._lake
 
     @property
@@ -83,10 +83,10 @@ class DynamicTables:
     # SQL
 
     def sql(self, text: str) -> Any:
-        """Run one statement: ours, or any other that Spark understands.
+        """Run one statement: ours, or any other that the lake's engine understands.
 
         Statements about dynamic tables give the same objects as the methods below; all others give
-        Spark's DataFrame.
+        Spark's DataFrame, or on DuckLake a `Result` with `columns`, `collect()` and `fetchall()`.
         """
         statement = ddl.parse(text)
         if statement is None:
@@ -123,9 +123,9 @@ class DynamicTables:
                 return self._optimize(self._state_of(statement.parts))
         raise InvalidInput("not a statement", reason=Reason.SYNTAX, about=repr(statement))
 
-    def _pass_through(self, text: str) -> DataFrame:
+    def _pass_through(self, text: str) -> Any:
         with self._lake.store_views(text, QUERYABLE, self._store.read_rows):
-            result = self.spark.sql(text)
+            result = self._lake.run(text)
         if self._after_statement:
             self._after_statement(text)
         return result
@@ -288,8 +288,8 @@ class DynamicTables:
             for name, state in states.items()
         }
 
-    def changes(self, name: str, start: int, end: int) -> DataFrame:
-        """What changed in a table between two of its versions: declared columns and Delta's own."""
+    def changes(self, name: str, start: int, end: int) -> Any:
+        """What changed in a table between two of its versions: declared columns and the feed's."""
         return self._lake.changes(self._loaded(name).definition, start, end)
 
     def list(self) -> Sequence[TableState]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 STORE_FILE = "dynamic_tables.db"
 WAREHOUSE = "warehouse"
 LOG_FILE = Path("logs") / "spark.log"
+DUCKLAKE = "ducklake:"  # before the folder of a lake without Spark
 CHANGES_CATALOG = frozenset({"CREATE", "DROP", "ALTER", "REPLACE", "USE", "WITH"})
 
 
@@ -43,6 +44,8 @@ def connect(
     """Open the dynamic tables of a lake.
 
     `connect("./lake")` starts an embedded Spark and keeps tables and metadata in the folder.
+    `connect("ducklake:./lake")` does the same on DuckDB and DuckLake, in one process and without
+    Spark; queries are DuckDB's SQL.
     `connect(spark=spark, store="postgresql://…")` works on the user's session and changes none of
     its settings.
     """
@@ -50,14 +53,30 @@ def connect(
     speak = say or _to_stderr
     if spark is not None:
         return _on_session(spark, lake, warehouse, settings, clock=clock, say=speak)
-    folder = Path(lake if lake is not None else settings["lake"])
-    _check_embedded(str(folder), warehouse)
+    place = str(lake if lake is not None else settings["lake"])
+    folder = folder_of(place)
+    _check_embedded(place.removeprefix(DUCKLAKE), warehouse)
+    if is_ducklake(place):
+        return _small(folder, settings, clock=clock, say=speak)
     return _embedded(folder, settings, clock=clock, say=speak)
+
+
+def is_ducklake(place: str) -> bool:
+    return place.startswith(DUCKLAKE)
+
+
+def folder_of(place: str) -> Path:
+    """The folder that a lake lies in, whatever its kind.
+
+    >>> folder_of("ducklake:/data/lake").as_posix()
+    '/data/lake'
+    """
+    return Path(place.removeprefix(DUCKLAKE)).expanduser().absolute()
 
 
 def _check_embedded(folder: str, warehouse: str | None) -> None:
     """An embedded lake is a local folder with its warehouse inside."""
-    if "://" in folder or folder.startswith("ducklake:"):
+    if "://" in folder:
         raise SetupError(
             "an embedded lake is a local folder",
             reason=Reason.BAD_SETTING,
@@ -121,16 +140,7 @@ def _embedded(
     clock: Callable[[], datetime],
     say: Callable[[str], None],
 ) -> DynamicTables:
-    folder = folder.expanduser().absolute()
-    try:
-        (folder / WAREHOUSE).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SetupError(
-            f"the folder cannot be made or used: {error.strerror}",
-            reason=Reason.NO_PERMISSION,
-            about=str(folder),
-            hint="choose another folder: connect('./lake'), or --lake",
-        ) from error
+    _make_folder(folder / WAREHOUSE, about=folder)
     opened = open_store(settings["store"] or folder / STORE_FILE)
     context = embedded.start(settings, log_file=folder / LOG_FILE, say=say)
     session = embedded.new_session(context, location_of(folder / WAREHOUSE))
@@ -150,6 +160,40 @@ def _embedded(
     return DynamicTables(
         delta, opened, settings, clock=clock, say=say, after_statement=keeper.after_statement
     )
+
+
+def _make_folder(place: Path, *, about: Path) -> None:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"the folder cannot be made or used: {error.strerror}",
+            reason=Reason.NO_PERMISSION,
+            about=str(about),
+            hint="choose another folder: connect('./lake'), or --lake",
+        ) from error
+
+
+def _small(
+    folder: Path,
+    settings: Settings,
+    *,
+    clock: Callable[[], datetime],
+    say: Callable[[str], None],
+) -> DynamicTables:
+    from dynamic_tables.lake.duck.opening import close_instance, open_instance  # noqa: PLC0415
+
+    _make_folder(folder, about=folder)
+    instance = open_instance(folder)  # says first if duckdb is missing or the lake is in use
+    try:
+        from dynamic_tables.lake.duck.lake import DuckLake  # noqa: PLC0415  duckdb is an extra
+
+        opened = open_store(settings["store"] or folder / STORE_FILE)
+        lake = DuckLake(instance, lock_wait_s=settings["lock_wait_s"])
+    except BaseException:  # the lock on the lake must not outlive the attempt
+        close_instance(instance)
+        raise
+    return DynamicTables(lake, opened, settings, clock=clock, say=say)
 
 
 class _CatalogKeeper:

@@ -99,6 +99,7 @@ class Declarations:
 
     def define(self, name: TableName, statement: CreateStatement, analysis: Analysis) -> Definition:
         """The definition that a statement means."""
+        self._lake.check_options(name, statement.options)
         _check_options(name, statement.options, analysis.columns)
         namespace = self._lake.namespace()
         table_id = uuid.uuid4().hex
@@ -193,6 +194,7 @@ class Declarations:
             return Declared(table=old.name, did="unchanged")
         if old.options.partitioned_by != options.partitioned_by:
             raise _fixed_partitions(old.name)
+        self._lake.check_options(old.name, options)
         _check_options(old.name, options, old.columns)
         new = replace(old, options=options, revision=old.revision + 1)
         self._save(old, new)
@@ -226,7 +228,7 @@ class Declarations:
         """
         old = state.definition
         if new_name.key != old.name.key:
-            self._lake.check_name(new_name)
+            self._lake.check_name(new_name, instead_of=old.name)
         graph = self._graph()
         children = [graph[child] for child in graph.children(old.table_id)]
         rewritten = [renamed(self._lake, child, old.name, new_name) for child in children]

@@ -16,6 +16,8 @@ RESERVED_SUFFIX = "__ivm"
 SUBSTITUTED = re.compile(r"\$\{\S+?\}")  # Spark puts the value of a setting or variable there
 _ODD_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 MAX_PARTS = 3  # catalog.schema.table
+SMALL_LAKE = "small_lake"  # the catalog of a DuckLake
+_OWN_CATALOGS = ("", "spark_catalog", SMALL_LAKE)  # not printed; "": a path relation
 
 
 def quote(part: str) -> str:
@@ -72,12 +74,12 @@ class TableName:
         return ".".join(quote(part) for part in self.parts)
 
     def __str__(self) -> str:
-        """For people: no catalog if it is Spark's own, quotes only where needed.
+        """For people: no catalog if it is the lake's own, quotes only where needed.
 
         >>> str(TableName("spark_catalog", "sales", "by_customer"))
         'sales.by_customer'
         """
-        own = self.catalog.lower() in ("", "spark_catalog")  # no catalog: a path relation
+        own = self.catalog.lower() in _OWN_CATALOGS
         parts = self.parts[1:] if own else self.parts
         return ".".join(
             part if part.isidentifier() and part.isascii() else quote(part) for part in parts

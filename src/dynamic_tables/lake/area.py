@@ -21,10 +21,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.errors import Held, RefreshError
 from dynamic_tables.lake import bags, catalog, jvm
-from dynamic_tables.lake.base import Difference, Stamp
+from dynamic_tables.lake.base import Difference, Progress, Stamp
 from dynamic_tables.lake.faults import headline
-from dynamic_tables.lake.measure import Meter, Progress
-from dynamic_tables.lake.pinning import PinnedQuery, pin_of, unpinned_columns
+from dynamic_tables.lake.measure import Meter
+from dynamic_tables.lake.pinning import PinnedQuery
+from dynamic_tables.lake.pins import pin_of, unpinned_columns
 from dynamic_tables.lake.places import local_path
 from dynamic_tables.model import Column, Definition, Pin, Work
 from dynamic_tables.names import quote

@@ -6,7 +6,7 @@ once, for every lake. A lake knows nothing of the store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -15,13 +15,14 @@ from typing import Any, Protocol
 from dynamic_tables.errors import RefreshError
 from dynamic_tables.model import Column, Definition, Pin, Source, ViewUse, Work
 from dynamic_tables.names import TableName
+from dynamic_tables.options import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """A Delta table as it is now."""
+    """A table of the lake as it is now."""
 
-    source_id: str  # Delta's table id
+    source_id: str  # the lake's own table id, which a name may lose to another table
     version: int
     columns: tuple[Column, ...]
     location: str
@@ -110,6 +111,17 @@ class Difference:
         return self.missing == 0 and self.unexpected == 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far one refresh under way is; a lake that cannot tell says zero of zero."""
+
+    label: str
+    jobs_done: int = 0
+    jobs: int = 0
+    tasks_done: int = 0
+    tasks: int = 0
+
+
 class Rows(Protocol):
     """The result of a query at a cut, ready to be written."""
 
@@ -123,7 +135,8 @@ class Lake(Protocol):
     # Declaring
     def namespace(self) -> tuple[str, str]: ...
     def analyse(self, query: str, dynamic: DynamicSources) -> Analysis: ...
-    def check_name(self, name: TableName) -> None: ...
+    def check_name(self, name: TableName, *, instead_of: TableName | None = None) -> None: ...
+    def check_options(self, name: TableName, options: Options) -> None: ...
     def location_for(self, name: TableName, table_id: str) -> str: ...
     def is_laid_out(self, definition: Definition) -> bool: ...
     def lay_out(self, definition: Definition) -> None: ...
@@ -136,6 +149,18 @@ class Lake(Protocol):
     def optimize(self, definition: Definition) -> None: ...
     def stored_definitions(self) -> Iterator[Definition]: ...
 
+    # Reading: statements and frames of the lake's own engine
+    def run(self, text: str) -> Any: ...
+    def store_views(
+        self, text: str, names: Collection[str], rows_of: Callable[[str], Any]
+    ) -> AbstractContextManager[None]: ...
+    def read(self, definition: Definition, version: int | None) -> Any: ...
+    def changes(self, definition: Definition, start: int, end: int) -> Any: ...
+    def pinned_sql(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> str: ...
+    @property
+    def session(self) -> Any: ...  # raises SetupError where there is no Spark
+    def close(self) -> None: ...
+
     # Refreshing
     def source_state(self, source: Source) -> SourceState: ...
     def moved(self, source: Source, since: int, to: int) -> bool: ...
@@ -144,6 +169,7 @@ class Lake(Protocol):
     def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]: ...
     def work_area(self, definition: Definition, label: str) -> AbstractContextManager[WorkArea]: ...
     def commit_lock(self, definition: Definition) -> AbstractContextManager[None]: ...
+    def progress(self) -> list[Progress]: ...
     def cancel(self) -> None: ...
     @property
     def faults(self) -> tuple[type[BaseException], ...]: ...

@@ -20,12 +20,13 @@ from dynamic_tables.lake.base import (
     Analysis,
     DynamicSource,
     DynamicSources,
+    Progress,
     SourceState,
 )
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
-from dynamic_tables.lake.measure import Progress
-from dynamic_tables.lake.pinning import PinnedQuery, Reading, pin_of, read_texts
+from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
+from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
 from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, result_settings
@@ -35,6 +36,7 @@ from dynamic_tables.lake.statements import (
 from dynamic_tables.lake.stored import StoredTables
 from dynamic_tables.model import Column, Definition, Pin, Source, ViewUse, utc_now
 from dynamic_tables.names import TableName, qualify, quote
+from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
 
 
@@ -137,7 +139,22 @@ class SparkLake(StoredTables):
         found = find_references(session, definition.query)
         return rewrite(definition.query, found.tables, renamed)
 
+    def check_options(self, name: TableName, options: Options) -> None:
+        """Spark and Delta have every layout."""
+
     # Looking
+
+    @property
+    def session(self) -> SparkSession:
+        """The session that reads see."""
+        return self.spark
+
+    def run(self, text: str) -> DataFrame:
+        """A statement of the user, in the user's session."""
+        return self.spark.sql(text)
+
+    def close(self) -> None:
+        """The session is the user's, or the process's: it stays."""
 
     def source_state(self, source: Source) -> SourceState:
         return self._state(source.name)

@@ -8,6 +8,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import jvm
+from dynamic_tables.lake.base import Progress
 from dynamic_tables.lake.jvm import Java
 
 RECENT_EXECUTIONS = 100  # at most; Spark keeps a thousand, a refresh has about ten
@@ -21,17 +22,6 @@ class Cost:
     jobs: int | None = None  # None: Spark did not tell
     bytes_read: int | None = None
     files_read: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far Spark is with one group."""
-
-    label: str
-    jobs_done: int
-    jobs: int
-    tasks_done: int
-    tasks: int
 
 
 class Meter:

@@ -9,7 +9,7 @@ read a pinned version.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 
@@ -25,13 +25,13 @@ from dynamic_tables.compiler.references import (
     pinned_relation,
     rewrite,
 )
-from dynamic_tables.errors import InternalError, InvalidInput, RefreshError
+from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.catalog import View
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.references import SPECIAL_TIME, Found, find_references
 from dynamic_tables.lake.sessions import RESULT_SETTINGS, use_namespace
-from dynamic_tables.model import Pin, Source
+from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, TableName, quote
 from dynamic_tables.reasons import Reason
 
@@ -180,15 +180,6 @@ class PinnedQuery:
                     session.conf.set(key, value)
 
 
-def unpinned_columns(source: Source, present: Sequence[str]) -> tuple[str, ...] | None:
-    """The columns that a changed source may show; None if it has just those of CREATE."""
-    frozen = [column.name for column in source.columns]
-    if [name.lower() for name in present] == [name.lower() for name in frozen]:
-        return None
-    there = {name.lower() for name in present}
-    return tuple(name for name in frozen if name.lower() in there)
-
-
 def check_leaves(session: SparkSession, frame: DataFrame, pins: Iterable[Pin]) -> None:
     """Every leaf of the analysed plan is constant or reads a table at just the pinned version."""
     pinned = {(pin.source_id, pin.version) for pin in pins}
@@ -268,12 +259,3 @@ def _version_read(session: SparkSession, leaf: Java, kind: str) -> tuple[str, in
 
 def _leaf_name(leaf: Java) -> str:
     return str(leaf.toString()).strip().splitlines()[0][:120]
-
-
-def pin_of(pins: Sequence[Pin], source: Source) -> Pin:
-    """The pin of a source; a dynamic one is known by its id, whatever it is called now."""
-    for pin in pins:
-        same = pin.dynamic_id == source.dynamic_id if source.dynamic_id else False
-        if same or (source.dynamic_id is None and pin.name.key == source.name.key):
-            return pin if pin.name == source.name else replace(pin, name=source.name)
-    raise InternalError("a source has no pin", reason=Reason.INTERNAL, about=str(source.name))

@@ -53,7 +53,7 @@ class StoredTables:
             self._own = private_session(self.spark, settings=PLAIN_LITERALS, namespace=namespace)
         return self._own.sql(statement)
 
-    def check_name(self, name: TableName) -> None:
+    def check_name(self, name: TableName, *, instead_of: TableName | None = None) -> None:  # noqa: ARG002  any table may move to any schema
         """The catalog can hold the name, the schema exists, and nobody has the name."""
         check_not_reserved(name.name, what="table")
         in_session_catalog = name.catalog.lower() == catalog.SESSION_CATALOG

@@ -1,0 +1,260 @@
+"""A private connection in which one table is refreshed: compute, commit, compare.
+
+The query is computed into a temporary table first: inside a transaction that has written, DuckLake
+shows its own writes even in older versions. Then one transaction changes the rows, takes the number
+n and leaves the stamp, all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from dynamic_tables.errors import RefreshError
+from dynamic_tables.lake.base import Difference, Progress, Stamp
+from dynamic_tables.lake.duck import bags
+from dynamic_tables.lake.duck.catalog import Table, described
+from dynamic_tables.lake.duck.faults import headline
+from dynamic_tables.lake.duck.log import packed
+from dynamic_tables.lake.duck.text import columns_sql, name_sql, quote
+from dynamic_tables.lake.duck.types import check_columns, storable, stored_form
+from dynamic_tables.lake.pins import pin_of, unpinned_columns
+from dynamic_tables.model import Column, Definition, Pin, Work
+from dynamic_tables.names import RESERVED_PREFIX, SMALL_LAKE
+from dynamic_tables.reasons import Reason
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from dynamic_tables.lake.duck.lake import DuckLake
+
+ROWS = f"temp.{RESERVED_PREFIX}rows"
+CHANGES = f"temp.{RESERVED_PREFIX}changes"
+SAMPLE_ROWS = 20  # how many differing rows `verify` shows
+AUTHOR = "dynamic-tables"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuckRows:
+    """The result of a query at a cut; the rows lie in a temporary table."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+
+class DuckArea:
+    """See `lake.base.WorkArea`."""
+
+    def __init__(self, lake: DuckLake, cursor: DuckDBPyConnection, label: str) -> None:
+        self._lake = lake
+        self._cursor = cursor
+        self._label = label
+
+    # Computing
+
+    def compute(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> DuckRows:
+        """The query of a definition at a cut, with the columns it was declared with."""
+        pins = [pin_of(pins, source) for source in definition.sources]
+        text = self._lake.pinned(
+            definition, pins, instant, columns=self._changed_sources(definition, pins)
+        )
+        columns = self._described(definition, text)
+        names = columns_sql([column.name for column in definition.columns])
+        kept = stored_form(text, columns)
+        self._cursor.execute(
+            f"CREATE OR REPLACE TEMP TABLE {RESERVED_PREFIX}rows AS "  # noqa: S608  quoted
+            f"SELECT * FROM ({kept}\n) AS {RESERVED_PREFIX}result ({names})"
+        )
+        return DuckRows(columns=self._named(definition, storable(columns)))
+
+    def _described(self, definition: Definition, text: str) -> tuple[Column, ...]:
+        """What the query gives now; refuses other columns than those declared."""
+        try:
+            columns = described(self._cursor.execute(f"DESCRIBE {text}").fetchall())
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            raise _schema_changed(definition, headline(error)) from error
+        check_columns(columns)
+        declared = [column.name.lower() for column in definition.columns]
+        if [column.name.lower() for column in columns] != declared:
+            gone = [name for name in declared if name not in {c.name.lower() for c in columns}]
+            what = f"column {', '.join(gone) or '(order)'} is missing from its result"
+            raise _schema_changed(definition, what)
+        return columns
+
+    def _named(self, definition: Definition, columns: Sequence[Column]) -> tuple[Column, ...]:
+        pairs = zip(definition.columns, columns, strict=True)
+        return tuple(Column(name=declared.name, type=found.type) for declared, found in pairs)
+
+    def _changed_sources(
+        self, definition: Definition, pins: Sequence[Pin]
+    ) -> dict[str, tuple[str, ...]]:
+        """For sources whose columns are not those of CREATE: the columns that still count."""
+        changed = {}
+        for source, pin in zip(definition.sources, pins, strict=True):
+            present = self._lake.columns_at(pin.source_id, pin.version)
+            only = unpinned_columns(source, [column.name for column in present])
+            if only is not None:
+                changed[source.name.key] = only
+        return changed
+
+    # Committing
+
+    def overwrite(self, rows: DuckRows, definition: Definition, stamp: Stamp) -> None:
+        """Replace all rows in one commit, the columns too if the query's changed."""
+        table = self._lake.stored_table(definition)
+        target = name_sql(table.name)
+        same_columns = self._lake.columns_of(table) == rows.columns
+
+        def write() -> Mapping[str, int]:
+            deleted = self._changed(f"DELETE FROM {target}")  # noqa: S608  quoted
+            if not same_columns:
+                self._replace_columns(table, rows.columns)
+            inserted = self._changed(f"INSERT INTO {target} SELECT * FROM {ROWS}")  # noqa: S608
+            self._lake.name_first_load(self._cursor, definition, table)
+            return _metrics(inserted, deleted)
+
+        self._commit(definition, stamp, write)
+
+    def _replace_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        """The table stays the same one; a table has at least one column at any time."""
+        change = f"ALTER TABLE {name_sql(table.name)}"
+        between = quote(f"{RESERVED_PREFIX}between")
+        self._cursor.execute(f"{change} ADD COLUMN {between} INTEGER")
+        for column in self._lake.columns_of(table):
+            self._cursor.execute(f"{change} DROP COLUMN {quote(column.name)}")
+        for column in columns:
+            self._cursor.execute(f"{change} ADD COLUMN {quote(column.name)} {column.type}")
+        self._cursor.execute(f"{change} DROP COLUMN {between}")
+
+    def difference_size(self, rows: DuckRows, definition: Definition, base: int) -> int:
+        """Compare with the stored rows as bags, keep the difference; its number of rows."""
+        self._compare(rows, definition, base)
+        size = f"SELECT coalesce(sum(abs({bags.COPIES})), 0)::BIGINT FROM {CHANGES}"  # noqa: S608
+        return self._value(size)
+
+    def _compare(self, rows: DuckRows, definition: Definition, version: int) -> None:
+        there = self._lake.stored_at(definition, version)
+        self._cursor.execute(
+            f"CREATE OR REPLACE TEMP TABLE {RESERVED_PREFIX}changes AS "
+            + bags.difference(ROWS, there, rows.names)
+        )
+
+    def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
+        """Delete the copies that are too many, insert those that are missing, in one commit."""
+        target = name_sql(self._lake.stored_table(definition).name)
+        names = [column.name for column in definition.columns]
+
+        def write() -> Mapping[str, int]:
+            gone = bags.surplus(target, CHANGES, names)
+            deleted = self._changed(f"DELETE FROM {target} WHERE rowid IN ({gone})")  # noqa: S608
+            new = bags.missing(CHANGES, names)
+            inserted = self._changed(f"INSERT INTO {target} {new}")
+            return _metrics(inserted, deleted)
+
+        self._commit(definition, stamp, write)
+
+    def fence(self, definition: Definition, stamp: Stamp) -> None:
+        """A commit that takes the number n and no more, so that a late writer of n is skipped."""
+        self._commit(definition, stamp, lambda: _metrics(0, 0))
+
+    def _commit(
+        self, definition: Definition, stamp: Stamp, write: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """Rows, number and stamp in one transaction; nothing at all if the number is taken.
+
+        Two transactions that take one number change the same row, and DuckLake lets one of them
+        commit.
+        """
+        self._cursor.execute("BEGIN")
+        try:
+            if not self._lake.take_number(self._cursor, definition.table_id, stamp.sequence):
+                self._cursor.execute("ROLLBACK")
+                return
+            metrics = write()
+            message = f"refresh {stamp.sequence} of {definition.name}: {stamp.strategy}"
+            self._cursor.execute(
+                f"CALL {quote(SMALL_LAKE)}.set_commit_message(?, ?, extra_info => ?)",
+                [AUTHOR, message, packed(stamp, metrics)],
+            )
+            self._cursor.execute("COMMIT")
+        except BaseException:  # whatever it was, this connection must not keep half of it
+            self._rollback()
+            raise
+
+    def _rollback(self) -> None:
+        """A COMMIT that failed has ended the transaction already."""
+        try:
+            self._cursor.execute("ROLLBACK")
+        except duckdb.TransactionException as error:
+            if "no transaction is active" not in str(error):
+                raise
+
+    def _changed(self, statement: str) -> int:
+        """How many rows a statement changed."""
+        return self._value(statement)
+
+    def _value(self, statement: str) -> Any:
+        found = self._cursor.execute(statement).fetchone()
+        assert found is not None
+        return found[0]
+
+    # Checking and telling
+
+    def verify(self, rows: DuckRows, definition: Definition, version: int) -> Difference:
+        """Compare the query at its cut with the stored rows, both ways."""
+        self._compare(rows, definition, version)
+        found = f"FROM {CHANGES}"
+        if definition.approximate:
+            found = f"FROM ({bags.without_rounding(CHANGES, rows.names, definition.approximate)})"
+        copies = bags.COPIES
+        totals = self._cursor.execute(
+            f"SELECT coalesce(sum({copies}) FILTER ({copies} > 0), 0)::BIGINT,"
+            f" coalesce(-sum({copies}) FILTER ({copies} < 0), 0)::BIGINT {found}"
+        ).fetchone()
+        assert totals is not None
+        sample = self._lake.fetched(self._cursor, f"SELECT * {found} LIMIT {SAMPLE_ROWS}")
+        return Difference(
+            missing=totals[0],
+            unexpected=totals[1],
+            sample=tuple(_readable(rows.names, row) for row in sample),
+        )
+
+    def work(self) -> Work:
+        """DuckDB does not tell what it read; the rows are in the commit's figures."""
+        return Work()
+
+    def progress(self) -> Progress:
+        return Progress(label=self._label)
+
+    def cancel(self) -> None:
+        self._cursor.interrupt()
+
+
+def _metrics(inserted: int, deleted: int) -> dict[str, int]:
+    """By the names that Delta's MERGE gives them, which the refresh reads."""
+    return {
+        "numTargetRowsInserted": inserted,
+        "numTargetRowsUpdated": 0,
+        "numTargetRowsDeleted": deleted,
+    }
+
+
+def _readable(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    values = dict(zip(names, row, strict=False))
+    return {"_difference": "missing" if row[len(names)] > 0 else "unexpected", **values}
+
+
+def _schema_changed(definition: Definition, what: str) -> RefreshError:
+    return RefreshError(
+        f"a source no longer has what the query needs: {what}",
+        reason=Reason.SOURCE_SCHEMA_CHANGED,
+        about=str(definition.name),
+        hint="CREATE OR ALTER DYNAMIC TABLE … with a query that fits, or give the column back",
+    )

@@ -1,0 +1,141 @@
+"""What each snapshot of a DuckLake changed.
+
+DuckLake numbers the snapshots of the whole catalog, not those of a table. The version of a table is
+therefore the newest snapshot that touched it: so it stands still while other tables change, cuts
+compare as on Delta, and a note "orders has version 7, read at 5" is never about somebody else's
+table. Snapshots never change once they are there, so each is read once in the life of a process.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamic_tables.lake.base import Commit, Stamp
+from dynamic_tables.lake.duck.opening import Instance
+from dynamic_tables.lake.duck.text import METADATA
+from dynamic_tables.names import SMALL_LAKE
+
+DATA_CHANGES = ("tables_inserted_into", "tables_deleted_from", "inlined_insert", "inlined_delete")
+ALTERED = "tables_altered"  # columns, but also comments and options
+_SNAPSHOTS = (
+    "SELECT snapshot_id, changes, commit_extra_info FROM ducklake_snapshots(?) "
+    "WHERE snapshot_id > ? ORDER BY snapshot_id"
+)
+_EXISTING = f"SELECT min(snapshot_id) FROM {METADATA}.ducklake_snapshot WHERE snapshot_id >= ?"  # noqa: S608  a constant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One commit to the catalog."""
+
+    version: int
+    data: frozenset[int]  # DuckLake's ids of the tables whose rows changed
+    altered: frozenset[int]  # ids of the tables that were altered
+    operation: str
+    stamp: Stamp | None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+class SnapshotLog:
+    """The snapshots of one lake, read once each."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._lock = threading.Lock()
+        self._snapshots: dict[int, Snapshot] = {}
+        self._read_to = -1
+        self._touched: dict[int, int] = {}  # the newest snapshot by DuckLake's table id
+        self._stamped: dict[str, int] = {}  # the newest snapshot by our table id
+
+    def version_of(self, lake_id: int, created: int, table_id: str | None = None) -> int:
+        """The newest snapshot that touched a table; a fence counts for a table of ours.
+
+        If that one has expired, the oldest one after it: nothing touched the table in between.
+        """
+        with self._lock:
+            self._read_on()
+            touched = self._touched.get(lake_id, created)
+            if table_id is not None:
+                touched = max(touched, self._stamped.get(table_id, 0))
+        ((existing,),) = self._instance.rows(_EXISTING, [touched])
+        return touched if existing is None else existing
+
+    def commits(self, lake_id: int, after: int, to: int) -> tuple[Commit, ...]:
+        """One commit for every snapshot in (after, to], newest first; gaps where some expired.
+
+        Snapshots that did not touch the table are there as commits that changed none of its rows.
+        """
+        with self._lock:
+            self._read_on()
+            found = [
+                self._snapshots[version]
+                for version in range(to, after, -1)
+                if version in self._snapshots
+            ]
+        return tuple(
+            Commit(
+                version=item.version,
+                operation=item.operation,
+                changes_data=lake_id in item.data,
+                stamp=item.stamp,
+                metrics=item.metrics,
+            )
+            for item in found
+        )
+
+    def altered(self, lake_id: int, after: int, to: int) -> bool:
+        with self._lock:
+            return any(
+                lake_id in item.altered
+                for version, item in self._snapshots.items()
+                if after < version <= to
+            )
+
+    def _read_on(self) -> None:
+        if self._instance.newest_snapshot() == self._read_to:
+            return
+        for version, changes, extra in self._instance.rows(_SNAPSHOTS, [SMALL_LAKE, self._read_to]):
+            snapshot = _snapshot(version, changes, extra)
+            self._snapshots[version] = snapshot
+            self._read_to = version
+            for lake_id in snapshot.data | snapshot.altered:
+                self._touched[lake_id] = version
+            if snapshot.stamp is not None:
+                self._stamped[snapshot.stamp.table_id] = version
+
+
+def _snapshot(version: int, changes: Mapping[str, list[str]], extra: str | None) -> Snapshot:
+    stamp, metrics = unpacked(extra)
+    data = frozenset(int(item) for key in DATA_CHANGES for item in changes.get(key, ()))
+    return Snapshot(
+        version=version,
+        data=data,
+        altered=frozenset(int(item) for item in changes.get(ALTERED, ())),
+        operation=", ".join(sorted(changes)),
+        stamp=stamp,
+        metrics=metrics,
+    )
+
+
+def packed(stamp: Stamp, metrics: Mapping[str, int]) -> str:
+    """What our commits carry as `extra_info`."""
+    counted = {key: str(value) for key, value in metrics.items()}
+    return json.dumps({"stamp": stamp.as_json(), "metrics": counted})
+
+
+def unpacked(text: str | None) -> tuple[Stamp | None, dict[str, str]]:
+    """Our stamp and figures, if the commit carries them."""
+    try:
+        content: Any = json.loads(text or "null")
+    except json.JSONDecodeError:
+        return None, {}
+    if not isinstance(content, dict) or set(content) != {"stamp", "metrics"}:
+        return None, {}
+    stamp = content["stamp"]
+    if not isinstance(stamp, dict) or set(stamp) != set(Stamp.__dataclass_fields__):
+        return None, {}
+    return Stamp(**stamp), content["metrics"]

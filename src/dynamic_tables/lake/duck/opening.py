@@ -1,0 +1,141 @@
+"""One DuckDB per folder and process, with the folder's DuckLake attached.
+
+A DuckLake whose catalog is a DuckDB file belongs to one process at a time. Within the process the
+folder may be opened many times: all share the one instance, each on connections of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dynamic_tables.errors import SetupError
+from dynamic_tables.lake.duck.text import METADATA, literal, quote
+from dynamic_tables.names import SMALL_LAKE
+from dynamic_tables.reasons import Reason
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+TESTED = "1.5.5"
+INSTALL_HINT = "pip install 'spark-dynamic-tables[ducklake]'"
+CATALOG_FILE = "catalog.ducklake"
+FILES = "files"
+_NEWEST = f"SELECT max(snapshot_id) FROM {METADATA}.ducklake_snapshot"  # noqa: S608  a constant
+
+_shared: dict[Path, Instance] = {}
+_shared_lock = threading.Lock()
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """A DuckDB with the lake attached, and how many opened it."""
+
+    folder: Path
+    connection: DuckDBPyConnection
+    commit_lock: threading.RLock = field(default_factory=threading.RLock)
+    users: int = 1
+    _own: threading.local = field(default_factory=threading.local)  # a connection a thread
+
+    def cursor(self) -> DuckDBPyConnection:
+        """A connection of its own, in the lake."""
+        cursor = self.connection.cursor()
+        cursor.execute(f"USE {quote(SMALL_LAKE)}")
+        return cursor
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of one of our queries, as the lake stands now."""
+        if not hasattr(self._own, "cursor"):
+            self._own.cursor = self.connection.cursor()
+        return self._own.cursor.execute(statement, values).fetchall()
+
+    def newest_snapshot(self) -> int:
+        """The number of the lake's newest snapshot; whatever changes the lake makes a new one."""
+        return self.rows(_NEWEST)[0][0]
+
+
+def open_instance(folder: Path) -> Instance:
+    """The process's instance for a folder; the lake is made if there is none."""
+    folder = folder.resolve()
+    with _shared_lock:
+        instance = _shared.get(folder)
+        if instance is not None:
+            instance.users += 1
+            return instance
+        instance = _shared[folder] = Instance(folder, _attached(folder))
+        return instance
+
+
+def close_instance(instance: Instance) -> None:
+    """The last one out lets go of the files, so that another process may have them."""
+    with _shared_lock:
+        instance.users -= 1
+        if instance.users == 0:
+            del _shared[instance.folder]
+            instance.connection.close()
+
+
+def _attached(folder: Path) -> DuckDBPyConnection:
+    duckdb = _duckdb()
+    (folder / FILES).mkdir(parents=True, exist_ok=True)
+    connection = duckdb.connect(
+        config={
+            "python_enable_replacements": False,  # a Python variable is no table
+            "temp_directory": str(folder / "temporary"),
+        }
+    )
+    try:
+        connection.execute("LOAD ducklake")
+        place = literal(f"ducklake:{folder / CATALOG_FILE}")
+        options = f"DATA_PATH {literal(str(folder / FILES))}, METADATA_CATALOG {literal(METADATA)}"
+        connection.execute(f"ATTACH {place} AS {quote(SMALL_LAKE)} ({options})")
+    except duckdb.Error as error:
+        connection.close()
+        raise _not_attached(folder, error) from error
+    return connection
+
+
+def _duckdb() -> Any:
+    """The module, with the extension from its wheel; nothing is downloaded."""
+    try:
+        import duckdb  # noqa: PLC0415  an extra
+        from duckdb_extensions import import_extension  # noqa: PLC0415
+    except ImportError as error:
+        raise SetupError(
+            "duckdb or its ducklake extension is not installed",
+            reason=Reason.SPARK_MISSING,
+            about=error.name or "duckdb",
+            hint=INSTALL_HINT,
+        ) from error
+    if duckdb.__version__ != TESTED:
+        raise SetupError(
+            f"version {duckdb.__version__} is not tested; {TESTED} is",
+            reason=Reason.VERSION_UNTESTED,
+            about="duckdb",
+            hint=INSTALL_HINT,
+        )
+    import_extension("ducklake")
+    return duckdb
+
+
+def _not_attached(folder: Path, error: Exception) -> SetupError:
+    text = str(error)
+    if "Conflicting lock" in text or "Could not set lock" in text:
+        holder = re.search(r"PID (\d+)", text)
+        who = f"process {holder.group(1)}" if holder else "another process"
+        return SetupError(
+            f"{who} has this lake open, and a DuckLake folder belongs to one process at a time",
+            reason=Reason.HELD,
+            about=str(folder),
+            hint="end that process; lakes for several processes are those on Spark: connect('./…')",
+        )
+    return SetupError(
+        f"the lake cannot be opened: {text.splitlines()[0]}",
+        reason=Reason.LAKE_CHANGED,
+        about=str(folder),
+        hint="choose another folder, or look at what lies there",
+    )

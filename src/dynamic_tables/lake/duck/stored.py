@@ -1,0 +1,322 @@
+"""The stored tables: plain DuckLake tables with the rows of dynamic tables.
+
+A stored table is made under a hidden name and gets its own after the first load. Its definition and
+the newest number n lie in a table of ours in the same lake, so that a commit changes rows and
+number in one transaction, and a lost store is rebuilt from here.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Collection, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
+from dynamic_tables.lake.base import Commit, Standing
+from dynamic_tables.lake.duck.catalog import Catalog, Table
+from dynamic_tables.lake.duck.faults import headline
+from dynamic_tables.lake.duck.log import SnapshotLog
+from dynamic_tables.lake.duck.opening import FILES, Instance
+from dynamic_tables.lake.duck.text import OWN_SCHEMA, hidden_name, literal, name_sql, quote
+from dynamic_tables.model import Column, Definition
+from dynamic_tables.names import SMALL_LAKE, TableName, check_not_reserved
+from dynamic_tables.options import Options
+from dynamic_tables.reasons import Reason
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_OWN = f"{quote(SMALL_LAKE)}.{quote(OWN_SCHEMA)}.tables"
+_ROW = f"SELECT source_id, sequence, definition FROM {_OWN} WHERE table_id = ?"  # noqa: S608
+LAYOUT = ("cluster_by", "partitioned_by", "row_groups_by")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What our own table says about one dynamic table."""
+
+    source_id: str | None  # DuckLake's id of the stored table; None: made, not noted yet
+    sequence: int
+    definition: Definition
+
+
+class StoredTables:
+    """Making, finding, naming and deleting stored tables."""
+
+    def __init__(self, instance: Instance, *, lock_wait_s: float) -> None:
+        self._instance = instance
+        self._lock_wait_s = lock_wait_s
+        self.catalog = Catalog(instance)
+        self.log = SnapshotLog(instance)
+        self._source_ids: dict[str, str] = {}  # by our table id; a stored table keeps its own
+        if not self.catalog.has_schema(OWN_SCHEMA):
+            with self._writing() as cursor:
+                cursor.execute(f"CREATE SCHEMA {quote(SMALL_LAKE)}.{quote(OWN_SCHEMA)}")
+                cursor.execute(
+                    f"CREATE TABLE {_OWN} (table_id VARCHAR, source_id VARCHAR,"
+                    " sequence BIGINT, definition VARCHAR)"
+                )
+
+    @contextmanager
+    def _writing(self) -> Generator[DuckDBPyConnection]:
+        """One transaction of ours, alone."""
+        with self._alone("the lake"):
+            cursor = self._instance.cursor()
+            try:
+                cursor.execute("BEGIN")
+                yield cursor
+                cursor.execute("COMMIT")
+            finally:
+                cursor.close()  # rolls back what was not committed
+
+    @contextmanager
+    def _alone(self, about: str) -> Generator[None]:
+        """All tables share one sequence of snapshots, so one thread commits at a time."""
+        lock: threading.RLock = self._instance.commit_lock
+        if not lock.acquire(timeout=self._lock_wait_s):
+            raise Held(
+                f"somebody else has been committing to it for {self._lock_wait_s:g} s",
+                reason=Reason.HELD,
+                about=about,
+                hint="wait until it ends, or end it; then refresh again",
+            )
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextmanager
+    def commit_lock(self, definition: Definition) -> Generator[None]:
+        with self._alone(str(definition.name)):
+            yield
+
+    # Names
+
+    def check_name(self, name: TableName, *, instead_of: TableName | None = None) -> None:
+        """The schema exists, nobody has the name, and the table can get there."""
+        check_not_reserved(name.name, what="table")
+        if name.catalog.lower() != SMALL_LAKE or not self.catalog.has_schema(name.schema):
+            raise InvalidInput(
+                "there is no such schema",
+                reason=Reason.BAD_NAME,
+                about=f"{name.catalog}.{name.schema}",
+                hint=f"CREATE SCHEMA {quote(name.schema)}",
+            )
+        if instead_of is not None and instead_of.schema.lower() != name.schema.lower():
+            raise InvalidInput(
+                "DuckLake cannot move a table to another schema",
+                reason=Reason.BAD_NAME,
+                about=str(name),
+                hint=f"choose a name in {instead_of.schema}, or drop the table and create it there",
+            )
+        if self.catalog.table(name) or self.catalog.view(name):
+            raise InvalidInput(
+                "there is a table or view of this name already",
+                reason=Reason.ALREADY_EXISTS,
+                about=str(name),
+                hint=f"DROP TABLE {name}, or choose another name",
+            )
+
+    def check_options(self, name: TableName, options: Options) -> None:
+        for option in LAYOUT:
+            if getattr(options, option):
+                raise InvalidInput(
+                    f"{option.upper()} needs a lake on Spark: DuckLake tables have no layout here",
+                    reason=Reason.CONTRADICTION,
+                    about=str(name),
+                    hint="leave the option out",
+                )
+
+    def location_for(self, name: TableName, table_id: str) -> str:
+        folder = self._instance.folder / FILES / name.schema / hidden_name(table_id)
+        return str(folder)
+
+    def publish(self, definition: Definition) -> None:
+        """Give the stored table its name, if it does not have it yet."""
+        table = self.stored_table(definition)
+        if table.name == definition.name:
+            return
+        if self._taken(definition.name, table):
+            raise Refused(
+                "the name belongs to another table, so the dynamic table cannot be seen under it",
+                reason=Reason.ALREADY_EXISTS,
+                about=str(definition.name),
+                hint=f"drop or rename the other one, or ALTER DYNAMIC TABLE {definition.name}"
+                " RENAME TO …",
+            )
+        self._rename(table, definition.name.name)
+
+    def _taken(self, name: TableName, table: Table) -> bool:
+        other = self.catalog.table(name)
+        another = other is not None and other.source_id != table.source_id
+        return another or self.catalog.view(name) is not None
+
+    def name_first_load(
+        self, cursor: DuckDBPyConnection, definition: Definition, table: Table
+    ) -> None:
+        """In the transaction of the first load: rows and name appear together.
+
+        A name that is taken is told by `publish`, once the rows stand.
+        """
+        hidden = table.name == self._hidden(definition)
+        if hidden and not self._taken(definition.name, table):
+            new = quote(definition.name.name)
+            cursor.execute(f"ALTER TABLE {name_sql(table.name)} RENAME TO {new}")
+
+    def unpublish(self, definition: Definition) -> None:
+        """Take the name away; the rows stay."""
+        table = self._stored(definition.table_id)
+        if table is not None and table.name.name != hidden_name(definition.table_id):
+            self._rename(table, hidden_name(definition.table_id))
+
+    def _rename(self, table: Table, name: str) -> None:
+        with self._writing() as cursor:
+            cursor.execute(f"ALTER TABLE {name_sql(table.name)} RENAME TO {quote(name)}")
+
+    # Making and deleting
+
+    def is_laid_out(self, definition: Definition) -> bool:
+        return self._kept(definition.table_id) is not None
+
+    def lay_out(self, definition: Definition) -> None:
+        """Make the empty stored table, hidden, and keep its definition."""
+        name = self._hidden(definition)
+        columns = ", ".join(f"{quote(item.name)} {item.type}" for item in definition.columns)
+        try:
+            with self._writing() as cursor:
+                cursor.execute(f"CREATE TABLE {name_sql(name)} ({columns})")
+                cursor.execute(
+                    f"INSERT INTO {_OWN} VALUES (?, NULL, 0, ?)",  # noqa: S608  a constant
+                    [definition.table_id, json.dumps(definition.as_json())],
+                )
+        except (duckdb.ParserException, duckdb.BinderException, duckdb.InvalidInputException) as e:
+            raise InvalidInput(
+                headline(e), reason=Reason.BAD_COLUMNS, about=str(definition.name)
+            ) from e
+        self._note_id(definition)
+        if definition.options.comment:
+            self.apply_layout(definition, ("comment",))
+
+    def _hidden(self, definition: Definition) -> TableName:
+        return TableName(SMALL_LAKE, definition.name.schema, hidden_name(definition.table_id))
+
+    def _note_id(self, definition: Definition) -> str | None:
+        """DuckLake gives the id with the commit, so it is noted after it."""
+        table = self.catalog.table(self._hidden(definition))
+        if table is None:
+            return None
+        with self._writing() as cursor:
+            cursor.execute(
+                f"UPDATE {_OWN} SET source_id = ? WHERE table_id = ?",  # noqa: S608  a constant
+                [table.source_id, definition.table_id],
+            )
+        return table.source_id
+
+    def save_definition(self, definition: Definition) -> None:
+        with self._writing() as cursor:
+            cursor.execute(
+                f"UPDATE {_OWN} SET definition = ? WHERE table_id = ?",  # noqa: S608  a constant
+                [json.dumps(definition.as_json()), definition.table_id],
+            )
+
+    def erase(self, definition: Definition) -> None:
+        """The stored table and its definition go together."""
+        table = self._stored(definition.table_id) or self.catalog.table(self._hidden(definition))
+        with self._writing() as cursor:
+            if table is not None:
+                cursor.execute(f"DROP TABLE {name_sql(table.name)}")
+            cursor.execute(f"DELETE FROM {_OWN} WHERE table_id = ?", [definition.table_id])  # noqa: S608
+
+    def apply_layout(self, definition: Definition, changed: Collection[str]) -> None:
+        """Of the options that DuckLake keeps there is one: the comment."""
+        if "comment" in changed:
+            text = literal(definition.options.comment) if definition.options.comment else "NULL"
+            table = name_sql(self.stored_table(definition).name)
+            with self._writing() as cursor:
+                cursor.execute(f"COMMENT ON TABLE {table} IS {text}")
+
+    def optimize(self, definition: Definition) -> None:
+        """Write small changes out to files and merge small files; no row changes."""
+        name = self.stored_table(definition).name
+        with self._alone(str(definition.name)):
+            for call in (
+                "ducklake_flush_inlined_data(?, schema_name => ?, table_name => ?)",
+                "ducklake_merge_adjacent_files($1, $3, schema => $2)",
+            ):
+                self._instance.rows(f"CALL {call}", [SMALL_LAKE, name.schema, name.name])
+
+    # Looking
+
+    def _kept(self, table_id: str) -> Kept | None:
+        for source_id, sequence, text in self.catalog.rows(_ROW, [table_id]):
+            definition = Definition.from_json(json.loads(text))
+            known = source_id or self._note_id(definition)
+            if known:
+                self._source_ids[table_id] = known
+            return Kept(source_id=known, sequence=sequence, definition=definition)
+        return None
+
+    def _stored(self, table_id: str) -> Table | None:
+        """The stored table of a dynamic table, under whatever name."""
+        if table_id not in self._source_ids:
+            self._kept(table_id)
+        source_id = self._source_ids.get(table_id)
+        return None if source_id is None else self.catalog.by_id(source_id)
+
+    def stored_table(self, definition: Definition) -> Table:
+        table = self._stored(definition.table_id)
+        if table is None:
+            raise _gone(definition)
+        return table
+
+    def standing(self, definition: Definition) -> Standing:
+        kept, table = self._kept(definition.table_id), self.stored_table(definition)
+        if kept is None:
+            raise _gone(definition)
+        return Standing(
+            sequence=kept.sequence,
+            version=self.log.version_of(table.lake_id, table.created, definition.table_id),
+            definition=kept.definition,
+            columns=self.columns_of(table),
+        )
+
+    def columns_of(self, table: Table) -> tuple[Column, ...]:
+        return self.catalog.columns(table.name)
+
+    def columns_at(self, source_id: str, version: int) -> tuple[Column, ...]:
+        return self.catalog.columns(self.catalog.name_at(source_id, version), version)
+
+    def stored_at(self, definition: Definition, version: int) -> str:
+        """The stored table at a version, as a relation."""
+        name = self.catalog.name_at(self.stored_table(definition).source_id, version)
+        return f"{name_sql(name)} AT (VERSION => {version:d})"
+
+    def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]:
+        return self.log.commits(self.stored_table(definition).lake_id, after, to)
+
+    def stored_definitions(self) -> Iterator[Definition]:
+        """All definitions in the lake, for rebuilding a lost store."""
+        for (text,) in self._instance.rows(f"SELECT definition FROM {_OWN} ORDER BY table_id"):  # noqa: S608
+            yield Definition.from_json(json.loads(text))
+
+    def take_number(self, cursor: DuckDBPyConnection, table_id: str, sequence: int) -> bool:
+        """Take n inside a transaction; False if somebody has it, or it is not the next one."""
+        taken = cursor.execute(
+            f"UPDATE {_OWN} SET sequence = $1 WHERE table_id = $2 AND sequence = $1 - 1",  # noqa: S608
+            [sequence, table_id],
+        ).fetchone()
+        return taken is not None and taken[0] == 1
+
+
+def _gone(definition: Definition) -> SetupError:
+    return SetupError(
+        "the stored table is not in the lake any more",
+        reason=Reason.LAKE_CHANGED,
+        about=str(definition.name),
+        hint=f"DROP DYNAMIC TABLE {definition.name} and create it again",
+    )

@@ -1,0 +1,40 @@
+"""Identifiers, names and literals as DuckDB reads them: quoted with double quotes."""
+
+from __future__ import annotations
+
+from dynamic_tables.names import RESERVED_PREFIX, SMALL_LAKE, TableName
+
+METADATA = f"{SMALL_LAKE}_metadata"  # DuckLake's own tables, which describe the catalog
+OWN_SCHEMA = f"{RESERVED_PREFIX}lake"  # our tables in the lake
+MAIN = "main"  # the schema that is searched after the current one
+
+
+def quote(part: str) -> str:
+    """One identifier.
+
+    >>> print(quote('my "odd" name'))
+    "my ""odd"" name"
+    """
+    return '"' + part.replace('"', '""') + '"'
+
+
+def name_sql(name: TableName) -> str:
+    return ".".join(quote(part) for part in name.parts)
+
+
+def literal(value: str) -> str:
+    """One string; DuckDB knows no backslash escapes.
+
+    >>> print(literal("it's"))
+    'it''s'
+    """
+    return "'" + value.replace("'", "''") + "'"
+
+
+def columns_sql(names: tuple[str, ...] | list[str]) -> str:
+    return ", ".join(quote(name) for name in names)
+
+
+def hidden_name(table_id: str) -> str:
+    """What a stored table is called while nobody may see it."""
+    return f"{RESERVED_PREFIX}{table_id}"

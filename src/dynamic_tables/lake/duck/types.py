@@ -1,0 +1,79 @@
+"""Which columns DuckLake stores exactly.
+
+Its files are Parquet, where some of DuckDB's types lose digits (HUGEINT becomes a floating number,
+INTERVAL has milliseconds) or cannot be written at all. Whole numbers of 128 bits, which every SUM
+of integers gives, are stored as DECIMAL(38,0); the other types are refused at CREATE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dynamic_tables.errors import InvalidInput
+from dynamic_tables.lake.duck.text import quote
+from dynamic_tables.model import Column
+from dynamic_tables.names import check_not_reserved
+from dynamic_tables.reasons import Reason
+
+WIDE = "DECIMAL(38,0)"
+_WIDE_TYPES = frozenset({"HUGEINT", "UHUGEINT"})
+_INEXACT = re.compile(
+    r"\b(HUGEINT|UHUGEINT|INTERVAL|TIME WITH TIME ZONE|TIME_NS|BIT|BIGNUM|ENUM|UNION|VARIANT"
+    r"|GEOMETRY)\b|\[\d+\]|^\"NULL\""
+)
+FEED_COLUMNS = frozenset({"_change_type", "_commit_version"})
+
+
+def storable(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns as they are stored."""
+    return tuple(
+        Column(name=column.name, type=WIDE) if column.type in _WIDE_TYPES else column
+        for column in columns
+    )
+
+
+def stored_form(text: str, columns: Sequence[Column]) -> str:
+    """A query whose columns have the types they are stored with."""
+    if storable(columns) == tuple(columns):
+        return text
+    items = ", ".join(
+        f"CAST({quote(column.name)} AS {WIDE}) AS {quote(column.name)}"
+        if column.type in _WIDE_TYPES
+        else quote(column.name)
+        for column in columns
+    )
+    return f"SELECT {items} FROM ({text}\n)"  # noqa: S608  quoted above
+
+
+def check_columns(columns: Sequence[Column]) -> None:
+    """Refuse output columns that cannot be stored, or not under their names."""
+    seen: set[str] = set()
+    for column in columns:
+        check_not_reserved(column.name, what="column")
+        if column.name.lower() in seen:
+            raise InvalidInput(
+                "two output columns have this name",
+                reason=Reason.BAD_COLUMNS,
+                about=column.name,
+                hint="give each column a name of its own with AS",
+            )
+        if column.name.lower() in FEED_COLUMNS:
+            raise InvalidInput(
+                "the change feed has a column of this name",
+                reason=Reason.RESERVED_NAME,
+                about=column.name,
+                hint="give the column another name with AS",
+            )
+        _check_type(column)
+        seen.add(column.name.lower())
+
+
+def _check_type(column: Column) -> None:
+    if column.type not in _WIDE_TYPES and _INEXACT.search(column.type):
+        raise InvalidInput(
+            f"DuckLake cannot store the type {column.type} exactly",
+            reason=Reason.BAD_COLUMNS,
+            about=column.name,
+            hint=f"write CAST({quote(column.name)} AS VARCHAR), or another type",
+        )

@@ -1,0 +1,28 @@
+"""What pins mean for the sources of a definition, on every lake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dynamic_tables.errors import InternalError
+from dynamic_tables.model import Pin, Source
+from dynamic_tables.reasons import Reason
+
+
+def unpinned_columns(source: Source, present: Sequence[str]) -> tuple[str, ...] | None:
+    """The columns that a changed source may show; None if it has just those of CREATE."""
+    frozen = [column.name for column in source.columns]
+    if [name.lower() for name in present] == [name.lower() for name in frozen]:
+        return None
+    there = {name.lower() for name in present}
+    return tuple(name for name in frozen if name.lower() in there)
+
+
+def pin_of(pins: Sequence[Pin], source: Source) -> Pin:
+    """The pin of a source; a dynamic one is known by its id, whatever it is called now."""
+    for pin in pins:
+        same = pin.dynamic_id == source.dynamic_id if source.dynamic_id else False
+        if same or (source.dynamic_id is None and pin.name.key == source.name.key):
+            return pin if pin.name == source.name else replace(pin, name=source.name)
+    raise InternalError("a source has no pin", reason=Reason.INTERNAL, about=str(source.name))

@@ -1,0 +1,70 @@
+"""The equation on DuckLake: after every refresh, the table equals its query at the recorded cut.
+
+The oracle shares no code with the product's pinning: the user's original text runs, untouched, on a
+connection of its own where every source is a temporary view over the pinned version.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import dynamic_tables as dt
+from dynamic_tables.lake.duck.lake import DuckLake
+from dynamic_tables.model import TableState
+
+
+def bag(rows: list[Any]) -> Counter[str]:
+    """Rows as a bag; values by their printed form, which tells NULL, NaN and types apart."""
+    return Counter(repr(tuple(_plain(value) for value in row)) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    """A SUM of integers is stored as DECIMAL(38,0)."""
+    whole = isinstance(value, Decimal) and value == value.to_integral_value()
+    return int(value) if whole else value
+
+
+def expected(tables: dt.DynamicTables, state: TableState) -> Counter[str]:
+    """What the query gives at the cut that the store recorded."""
+    assert state.build is not None
+    assert isinstance(tables.lake, DuckLake)
+    cursor = tables.lake._instance.connection.cursor()
+    for pin in state.build.pins:
+        cursor.execute(
+            f'CREATE TEMP VIEW "{pin.name.name}" AS FROM small_lake."{pin.name.schema}".'
+            f'"{pin.name.name}" AT (VERSION => {pin.version})'
+        )
+    return bag(cursor.execute(state.definition.query).fetchall())
+
+
+def stored(tables: dt.DynamicTables, state: TableState) -> Counter[str]:
+    """What a reader finds under the table's name."""
+    name = state.definition.name
+    return bag(tables.sql(f'FROM "{name.schema}"."{name.name}"').collect())
+
+
+def check(tables: dt.DynamicTables, *names: str) -> None:
+    """The equation, for some tables or for all that are loaded."""
+    states = [tables.show(name) for name in names] if names else tables.list()
+    for state in states:
+        if state.build is not None:
+            assert stored(tables, state) == expected(tables, state), state.definition.name
+
+
+def check_lake(tables: dt.DynamicTables) -> None:
+    """Every table equals its query; its numbers have no gap and no repeat; nothing is left open."""
+    check(tables)
+    for state in tables.list():
+        definition = state.definition
+        assert tables.store.intent(definition.table_id) is None
+        assert tables.store.holder(definition.table_id) is None
+        newest = tables.lake.standing(definition)
+        commits = tables.lake.commits(definition, -1, newest.version)
+        numbers = [
+            commit.stamp.sequence
+            for commit in reversed(commits)
+            if commit.stamp and commit.stamp.table_id == definition.table_id
+        ]
+        assert numbers == list(range(1, newest.sequence + 1)), definition.name

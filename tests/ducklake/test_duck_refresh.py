@@ -1,0 +1,64 @@
+"""Refreshing one table and a graph: the basic promises."""
+
+from __future__ import annotations
+
+import pytest
+
+import dynamic_tables as dt
+from duck_oracle import check
+
+
+@pytest.fixture(scope="module")
+def shop(shared: dt.DynamicTables) -> dt.DynamicTables:
+    """One shop; the tests follow each other."""
+    tables = shared
+    tables.sql("CREATE TABLE orders (id INT, customer INT, amount DECIMAL(10,2))")
+    tables.sql("INSERT INTO orders VALUES (1, 1, 5), (2, 1, 6), (3, 2, 7), (4, NULL, NULL)")
+    tables.create(
+        "metrics",
+        "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer",
+    )
+    return tables
+
+
+def test_first_load_equals_the_query(shop: dt.DynamicTables) -> None:
+    check(shop, "metrics")
+    record = shop.history("metrics")[0]
+    assert (record.action, record.strategy, record.reason) == ("initialize", "full", "FIRST_LOAD")
+    assert record.sequence == 1
+    assert record.work.rows_inserted == 3
+
+
+def test_the_report_reads_what_its_parent_read(shop: dt.DynamicTables) -> None:
+    """The seed's test: metrics read orders@n, so the report must, though a newer version exists."""
+    pinned = shop.history("metrics")[0].pins[0].version
+    shop.create(
+        "report",
+        "SELECT o.id, m.total FROM orders o JOIN metrics m ON o.customer IS NOT DISTINCT FROM m.customer",
+    )
+    shop.sql("INSERT INTO orders VALUES (5, 2, 100)")
+    record = shop.refresh("report")["report"]
+    read = {pin.name.name: pin for pin in record.pins}
+    assert read["orders"].version == pinned
+    assert read["orders"].latest > pinned
+    assert f"main.orders has version {read['orders'].latest}, read at {pinned}" in (
+        record.note or ""
+    )
+    check(shop)
+
+    report = shop.refresh("report", upstream=True)
+    assert [record.table.name for record in report.records] == ["metrics", "report"]
+    assert {r.pins[0].version for r in report.records} == {read["orders"].latest}
+    check(shop)
+
+
+def test_nothing_moved_is_no_data(shop: dt.DynamicTables) -> None:
+    record = shop.refresh()["metrics"]
+    assert (record.strategy, record.reason) == ("no_data", "NOT_MOVED")
+
+
+def test_a_foreign_delete_is_noticed(shop: dt.DynamicTables) -> None:
+    shop.sql("DELETE FROM metrics WHERE customer = 1")
+    record = shop.refresh()["metrics"]
+    assert (record.strategy, record.reason) == ("full", "FOREIGN_CHANGE")
+    check(shop)
