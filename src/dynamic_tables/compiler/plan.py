@@ -15,6 +15,7 @@ from dynamic_tables.compiler.build import Schemas, build
 from dynamic_tables.compiler.delta import Deltas
 from dynamic_tables.compiler.emit import WEIGHT, Emitter, Leaves, Restriction, Side, key_column
 from dynamic_tables.compiler.keys import Key, key_of
+from dynamic_tables.compiler.prune import pruned
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.compiler.tree import Node
 from dynamic_tables.model import Strategy
@@ -104,7 +105,7 @@ def plan_query(
 ) -> DeltaPlan | NotIncremental:
     """The plan of a query whose tables are called by the keys of `schemas`, or why not."""
     try:
-        node = build(query, schemas, dialect=dialect)
+        node = pruned(build(query, schemas, dialect=dialect))
     except NotIncremental as reason:
         return reason
     return DeltaPlan(
