@@ -52,6 +52,18 @@ class DeltaPlan:
     key: Key | None
     monotone: bool  # more input rows never take an output row away
 
+    def exact_key(self, approximate: Sequence[str]) -> Key:
+        """The key; where floating aggregates are among the columns, one without them.
+
+        Any columns will do that do not differ between runs: the affected rows are found by them.
+        """
+        fuzzy = {name.lower() for name in approximate}
+        pairs = zip(self.node.columns, self.columns, strict=True)
+        exact = tuple(tree.column(name) for name, declared in pairs if declared.lower() not in fuzzy)
+        if self.key is not None and all(value in exact for value in self.key.values):
+            return self.key
+        return Key(inputs=((self.node, exact),), values=exact)
+
     def possible(self) -> Possible:
         """Every strategy, and why not."""
         return {
@@ -71,21 +83,20 @@ class DeltaPlan:
         items = self._renamed(emitter)
         return emitter.with_ctes(f"SELECT {items}, {WEIGHT} FROM {name}")
 
-    def replacement(self, now: Situation, keys_table: str) -> Replacement | None:
+    def replacement(self, now: Situation, keys_table: str, key: Key) -> Replacement | None:
         """SQL of the affected keys, and of their rows as they are now."""
-        assert self.key is not None
         emitter, deltas = self._deltas(now)
-        table = deltas.keys_of(self.key.inputs)
+        table = deltas.keys_of(key.inputs)
         if table is None:
             return None
         keys = emitter.with_ctes(f"SELECT * FROM {table}")
         writer = Emitter(self.dialect, now.leaves)
-        only = Restriction(table=keys_table, values=self.key.values)
+        only = Restriction(table=keys_table, values=key.values)
         rows = writer.rows(self.node, Side.AFTER, only)
         return Replacement(
             keys=keys,
             rows=f"SELECT {self._renamed(writer)} FROM ({rows}) AS q",
-            columns=tuple(self._declared(name) for name in self.key.columns),
+            columns=tuple(self._declared(name) for name in key.columns),
         )
 
     def _deltas(self, now: Situation) -> tuple[Emitter, Deltas]:
