@@ -104,7 +104,7 @@ class DynamicTables:
                 return self._refresh(
                     [self._state_of(parts) for parts in statement.tables],
                     upstream=statement.upstream,
-                    forced=statement.full,
+                    forced=Strategy.FULL if statement.full else None,
                     on_error="raise",
                 )
             case ddl.ExplainStatement(target=ddl.CreateStatement() as create):
@@ -238,22 +238,20 @@ class DynamicTables:
         on_error: OnError = "raise",
     ) -> RefreshReport:
         """Bring tables up to date at one cut: those named, or all."""
-        if strategy is not None and strategy != Strategy.FULL:
-            raise InvalidInput(
-                f"strategy {strategy!r} is not possible; `full` is",
-                reason=Reason.NOT_INCREMENTAL,
-                about=", ".join(names) or "refresh",
-                hint='strategy="full" recomputes',
-            )
         return self._refresh(
             [self._state(name) for name in names],
             upstream=upstream,
-            forced=strategy is not None,
+            forced=_strategy(strategy, names),
             on_error=on_error,
         )
 
     def _refresh(
-        self, states: Iterable[TableState], *, upstream: bool, forced: bool, on_error: OnError
+        self,
+        states: Iterable[TableState],
+        *,
+        upstream: bool,
+        forced: Strategy | None,
+        on_error: OnError,
     ) -> RefreshReport:
         wanted = frozenset(state.definition.table_id for state in states)
         request = Request(table_ids=wanted or None, upstream=upstream, forced=forced)
@@ -395,6 +393,21 @@ class DynamicTables:
                 hint=f"REFRESH DYNAMIC TABLE {state.definition.name}",
             )
         return state
+
+
+def _strategy(name: str | None, tables: Sequence[str]) -> Strategy | None:
+    """The strategy that the user asks for."""
+    if name is None:
+        return None
+    choices = [item.value for item in Strategy if item not in (Strategy.NO_DATA, Strategy.FOLD)]
+    if name not in choices:
+        raise InvalidInput(
+            f"there is no strategy {name!r}",
+            reason=Reason.BAD_VALUE,
+            about=", ".join(tables) or "refresh",
+            hint="one of " + ", ".join(choices),
+        )
+    return Strategy(name)
 
 
 def _strategies() -> dict[Strategy, Reason | None]:

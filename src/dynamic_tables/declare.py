@@ -19,7 +19,7 @@ from dynamic_tables.ddl import CreateMode, CreateStatement
 from dynamic_tables.errors import Held, InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Analysis
-from dynamic_tables.model import Column, Definition, RefreshReport, TableState
+from dynamic_tables.model import Column, Definition, RefreshReport, Strategy, TableState
 from dynamic_tables.names import TableName, is_odd_column, qualify
 from dynamic_tables.options import Initialize, Options, RefreshMode
 from dynamic_tables.reasons import Reason
@@ -123,7 +123,9 @@ class Declarations:
     def _graph(self) -> Graph:
         return Graph(state.definition for state in self._store.tables())
 
-    def _load(self, definition: Definition, *, forced: bool = False) -> RefreshReport | None:
+    def _load(
+        self, definition: Definition, *, forced: Strategy | None = None
+    ) -> RefreshReport | None:
         if definition.options.initialize is Initialize.ON_SCHEDULE:
             return None
         request = Request(
@@ -165,7 +167,7 @@ class Declarations:
         self._say(self._cost(old, analysis, same_query=same_query))
         self._save(old, new)
         try:
-            report = self._load(new, forced=True)
+            report = self._load(new, forced=Strategy.FULL)
         except BaseException:  # Ctrl-C too must leave the definition that fits the rows
             self._save(new, replace(old, revision=new.revision + 1))
             raise

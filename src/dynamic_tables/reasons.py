@@ -16,7 +16,9 @@ class Reason(StrEnum):
     FIRST_LOAD = "FIRST_LOAD"  # the table had never been loaded
     NOT_MOVED = "NOT_MOVED"  # no source changed since the last refresh
     NET_EMPTY = "NET_EMPTY"  # sources changed, the result did not
-    NOT_INCREMENTAL = "NOT_INCREMENTAL"  # no incremental strategy exists for this query
+    CHANGED = "CHANGED"  # sources changed, and their changes are what was read
+    NO_FEED = "NO_FEED"  # a source that changed keeps no change feed
+    NOT_INCREMENTAL = "NOT_INCREMENTAL"  # the strategy that was asked for is not possible
     NON_DETERMINISTIC = "NON_DETERMINISTIC"  # a function's result may differ between two runs
     TIME_IN_OUTPUT = "TIME_IN_OUTPUT"  # the time is part of the result, so every row changes
     GLOBAL_LIMIT = "GLOBAL_LIMIT"  # LIMIT over all rows

@@ -12,10 +12,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from dynamic_tables.compiler.plan import DeltaPlan
+from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.errors import RefreshError
-from dynamic_tables.model import Column, Definition, Pin, Source, ViewUse, Work
+from dynamic_tables.model import Column, Definition, Pin, Source, Strategy, ViewUse, Work
 from dynamic_tables.names import TableName
 from dynamic_tables.options import Options
+from dynamic_tables.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,26 @@ class Progress:
     tasks: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """From which state of the sources to which one a refresh goes."""
+
+    before: Sequence[Pin]
+    after: Sequence[Pin]
+    then: datetime  # the instant of the last cut
+    now: datetime
+    moved: frozenset[str]  # name keys of the sources whose rows changed
+    clock_moved: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What the changes of the sources make of a table; the area keeps the rows."""
+
+    strategy: Strategy  # the one that was taken
+    changes: int  # rows to write; 0: the changes cancel
+
+
 class Rows(Protocol):
     """The result of a query at a cut, ready to be written."""
 
@@ -164,6 +187,8 @@ class Lake(Protocol):
     # Refreshing
     def source_state(self, source: Source) -> SourceState: ...
     def moved(self, source: Source, since: int, to: int) -> bool: ...
+    def has_feed(self, source: Source) -> bool: ...
+    def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental: ...
     def followed(self, definition: Definition, dynamic: DynamicSources) -> Definition: ...
     def standing(self, definition: Definition) -> Standing: ...
     def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]: ...
@@ -181,6 +206,14 @@ class WorkArea(Protocol):
 
     def compute(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> Rows: ...
     def overwrite(self, rows: Any, definition: Definition, stamp: Stamp) -> None: ...
+    def delta(
+        self,
+        definition: Definition,
+        plan: DeltaPlan,
+        strategy: Strategy,
+        moves: Moves,
+        base: int,
+    ) -> Delta | Reason: ...  # a reason: the changes cannot be had
     def difference_size(self, rows: Any, definition: Definition, base: int) -> int: ...
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None: ...
     def fence(self, definition: Definition, stamp: Stamp) -> None: ...

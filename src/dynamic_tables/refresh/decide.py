@@ -6,8 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dynamic_tables.compiler.plan import DeltaPlan
+from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.errors import InvalidInput, Refused
 from dynamic_tables.model import Action, Build, Definition, Pin, Strategy
+from dynamic_tables.options import RefreshMode
 from dynamic_tables.reasons import Reason
+
+# Reasons for which even REFRESH_MODE = INCREMENTAL computes the whole query.
+UNAVOIDABLE = frozenset({Reason.FIRST_LOAD, Reason.DEFINITION_CHANGED, Reason.FORCED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +27,9 @@ class Facts:
     moved: frozenset[str]  # name keys of the sources whose rows changed since the build
     clock_moved: bool
     foreign_change: bool
-    forced: bool
+    without_feed: bool  # a source that changed does not tell its changes
+    plan: DeltaPlan | NotIncremental
+    forced: Strategy | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +41,26 @@ class Decision:
     reason: Reason
 
 
-def decide(facts: Facts) -> Decision:  # noqa: PLR0911  a list of rules
+def decide(facts: Facts) -> Decision:
+    """What to do; refuses a recomputation that the table's mode rules out."""
+    decision = _decide(facts)
+    if decision.strategy is Strategy.FULL:
+        check_mode(facts.definition, decision.reason)
+    return decision
+
+
+def check_mode(definition: Definition, reason: Reason) -> None:
+    """REFRESH_MODE = INCREMENTAL never recomputes silently."""
+    if definition.options.refresh_mode is RefreshMode.INCREMENTAL and reason not in UNAVOIDABLE:
+        raise Refused(
+            f"REFRESH_MODE = INCREMENTAL rules out recomputing, but: {reason.value}",
+            reason=Reason.MODE_REFUSES_FULL,
+            about=str(definition.name),
+            hint=f"REFRESH DYNAMIC TABLE {definition.name} FULL, or REFRESH_MODE = AUTO",
+        )
+
+
+def _decide(facts: Facts) -> Decision:  # noqa: PLR0911  a list of rules
     """The first rule that applies; the order is from what must be to what may be."""
     if facts.build is None:
         return _full(Action.INITIALIZE, Reason.FIRST_LOAD)
@@ -41,17 +69,53 @@ def decide(facts: Facts) -> Decision:  # noqa: PLR0911  a list of rules
         if query != facts.definition.fingerprint:
             return _full(Action.REINITIALIZE, Reason.DEFINITION_CHANGED)
         return _full(Action.REFRESH, Reason.VIEW_CHANGED)
-    if facts.forced:
+    if facts.forced is Strategy.FULL:
         return _full(Action.REFRESH, Reason.FORCED)
     if facts.foreign_change:
         return _full(Action.REFRESH, Reason.FOREIGN_CHANGE)
     if _replaced(facts.build, facts.pins):
         return _full(Action.REFRESH, Reason.SOURCE_REPLACED)
-    if facts.moved:
-        return _full(Action.REFRESH, Reason.NOT_INCREMENTAL)
-    if facts.clock_moved:
-        return _full(Action.REFRESH, Reason.TIME_PASSED)
+    if facts.moved or facts.clock_moved:
+        return _by_changes(facts)
     return Decision(action=Action.REFRESH, strategy=Strategy.NO_DATA, reason=Reason.NOT_MOVED)
+
+
+def _by_changes(facts: Facts) -> Decision:
+    """The cheapest strategy that the query has; recompute where it has none."""
+    why = Reason.CHANGED if facts.moved else Reason.TIME_PASSED
+    if facts.definition.options.refresh_mode is RefreshMode.FULL:
+        return _full(Action.REFRESH, why)
+    if isinstance(facts.plan, NotIncremental):
+        return _full(Action.REFRESH, facts.plan.reason)
+    if not facts.definition.deterministic:
+        return _full(Action.REFRESH, Reason.NON_DETERMINISTIC)
+    if facts.without_feed:
+        return _full(Action.REFRESH, Reason.NO_FEED)
+    strategy = facts.forced or cheapest(facts.plan, facts.definition)
+    if facts.forced is not None:
+        _check_possible(facts.plan, facts.definition, facts.forced)
+    return Decision(action=Action.REFRESH, strategy=strategy, reason=why)
+
+
+def cheapest(plan: DeltaPlan, definition: Definition) -> Strategy:
+    """Floating aggregates differ in their last digits, so their rows are replaced by key."""
+    if plan.monotone:
+        return Strategy.APPEND
+    by_key = plan.key is not None or bool(definition.approximate)
+    return Strategy.KEYS if by_key else Strategy.ROWS
+
+
+def _check_possible(plan: DeltaPlan, definition: Definition, wanted: Strategy) -> None:
+    reason = plan.possible().get(wanted, Reason.NOT_INCREMENTAL)
+    if wanted is Strategy.ROWS and definition.approximate:
+        reason = Reason.NON_DETERMINISTIC
+    if reason is not None:
+        raise InvalidInput(
+            f"strategy {wanted.value!r} is not possible for this query: {reason.value}",
+            reason=Reason.NOT_INCREMENTAL,
+            about=str(definition.name),
+            hint="EXPLAIN DYNAMIC TABLE shows the strategies that are",
+        )
 
 
 def _full(action: Action, reason: Reason) -> Decision:
@@ -59,6 +123,6 @@ def _full(action: Action, reason: Reason) -> Decision:
 
 
 def _replaced(build: Build, pins: Sequence[Pin]) -> bool:
-    """A source is another Delta table than the one the rows were built from."""
+    """A source is another table than the one the rows were built from."""
     before = {pin.source_id for pin in build.pins}
     return any(pin.source_id not in before for pin in pins)

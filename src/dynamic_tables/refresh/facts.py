@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dynamic_tables.lake.base import Commit, Lake, Standing
-from dynamic_tables.model import Build, Cut, Definition, Pin
+from dynamic_tables.model import Build, Cut, Definition, Pin, Strategy
 from dynamic_tables.refresh.cut import CLOCK
 from dynamic_tables.refresh.decide import Facts
 
@@ -18,14 +18,19 @@ def gather(
     standing: Standing,
     cut: Cut,
     pins: Sequence[Pin],
-    forced: bool,
+    forced: Strategy | None = None,
 ) -> Facts:
     """What happened since the build."""
+    moved = frozenset(_moved(lake, definition, build, pins)) if build else frozenset()
     return Facts(
         definition=definition,
         build=build,
         pins=pins,
-        moved=frozenset(_moved(lake, definition, build, pins)) if build else frozenset(),
+        moved=moved,
+        without_feed=any(
+            not lake.has_feed(source) for source in definition.sources if source.name.key in moved
+        ),
+        plan=lake.plan_of(definition),
         clock_moved=bool(build) and build.cut.versions.get(CLOCK) != cut.versions.get(CLOCK),
         foreign_change=bool(build) and _foreign(lake, definition, build.version, standing.version),
         forced=forced,

@@ -102,7 +102,6 @@ def _decide(
         standing=context.lake.standing(definition),
         cut=cut,
         pins=pins,
-        forced=False,
     )
     facts = replace(facts, moved=facts.moved | pending)
     names = {source.name.key: str(source.name) for source in definition.sources}

@@ -32,6 +32,7 @@ from dynamic_tables.model import (
     RefreshReport,
     Source,
     Status,
+    Strategy,
     TableState,
 )
 from dynamic_tables.reasons import Reason
@@ -59,7 +60,7 @@ class Request:
 
     table_ids: frozenset[str] | None = None  # None: all
     upstream: bool = False
-    forced: bool = False
+    forced: Strategy | None = None
     trigger: str = "manual"
 
 
@@ -243,7 +244,7 @@ class GraphRefresh:
             cut=cut,
             pins=tuple(self.pin(plan, source) for source in definition.sources),
             has_children=bool(plan.graph.children(definition.table_id)),
-            forced=self._request.forced and self._is_named(plan, definition.table_id),
+            forced=self._request.forced if self._is_named(plan, definition.table_id) else None,
             trigger=self._request.trigger,
         )
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.errors import DynamicTablesError, Held, RefreshError
-from dynamic_tables.lake.base import Commit, Rows, Stamp, Standing, WorkArea
+from dynamic_tables.lake.base import Commit, Moves, Rows, Stamp, Standing, WorkArea
 from dynamic_tables.model import (
     Action,
     Build,
@@ -32,7 +33,7 @@ from dynamic_tables.model import (
 )
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, Stopwatch
-from dynamic_tables.refresh.decide import Decision, decide
+from dynamic_tables.refresh.decide import Decision, Facts, check_mode, decide
 from dynamic_tables.refresh.facts import gather
 from dynamic_tables.refresh.numbered import NumberedCommits
 from dynamic_tables.refresh.states import FENCE, behind_note, build_of, newest_build, with_metrics
@@ -49,7 +50,7 @@ class Order:
     cut: Cut
     pins: tuple[Pin, ...]
     has_children: bool
-    forced: bool = False
+    forced: Strategy | None = None
     trigger: str = "manual"
 
 
@@ -72,22 +73,21 @@ class TableRefresh:
         state = self._recover()
         self._check_still_wanted(state)
         standing = self._lake.standing(self._definition)
-        decision = decide(
-            gather(
-                self._lake,
-                self._definition,
-                build=state.build,
-                standing=standing,
-                cut=self._order.cut,
-                pins=self._order.pins,
-                forced=self._order.forced,
-            )
+        facts = gather(
+            self._lake,
+            self._definition,
+            build=state.build,
+            standing=standing,
+            cut=self._order.cut,
+            pins=self._order.pins,
+            forced=self._order.forced,
         )
+        decision = decide(facts)
         self._step(Step.PINNED)
         if decision.strategy is Strategy.NO_DATA:
             assert state.build is not None
             return self._no_data(state.build, decision, standing)
-        return self._write(state, standing, decision)
+        return self._write(state, standing, decision, facts)
 
     def _check_still_wanted(self, state: TableState) -> None:
         """Between plan and claim, another process may have changed or refreshed the table."""
@@ -125,12 +125,15 @@ class TableRefresh:
         self._keep(record, moved, close_intent=None)
         return record
 
-    def _write(self, state: TableState, standing: Standing, decision: Decision) -> RefreshRecord:
+    def _write(
+        self, state: TableState, standing: Standing, decision: Decision, facts: Facts
+    ) -> RefreshRecord:
         label = f"{self._order.refresh_id} {self._definition.name}"
         with self._lake.work_area(self._definition, label) as area:
-            rows = area.compute(self._definition, self._order.pins, self._order.cut.instant)
-            decision = self._with_schema(rows, decision)
-            write = self._prepared(area, rows, state, standing)
+            if decision.strategy is Strategy.FULL:
+                decision, write = self._recomputed(area, state, standing, decision)
+            else:
+                decision, write = self._changed(area, state, standing, decision, facts)
             self._step(Step.COMPUTED)
             if write.changes == 0:
                 assert state.build is not None
@@ -138,6 +141,41 @@ class TableRefresh:
                 return self._no_data(state.build, settled, standing)
             intent = self._intend(standing)
             return self._commit(intent, state, standing, decision, write)
+
+    def _recomputed(
+        self, area: WorkArea, state: TableState, standing: Standing, decision: Decision
+    ) -> tuple[Decision, _Write]:
+        """The whole query at the cut."""
+        rows = area.compute(self._definition, self._order.pins, self._order.cut.instant)
+        decision = self._with_schema(rows, decision)
+        return decision, self._prepared(area, rows, state, standing)
+
+    def _changed(
+        self,
+        area: WorkArea,
+        state: TableState,
+        standing: Standing,
+        decision: Decision,
+        facts: Facts,
+    ) -> tuple[Decision, _Write]:
+        """Only what the sources' changes make of the table; recompute where they cannot be had."""
+        assert state.build is not None
+        assert isinstance(facts.plan, DeltaPlan)
+        moves = Moves(
+            before=state.build.pins,
+            after=self._order.pins,
+            then=state.build.cut.instant,
+            now=self._order.cut.instant,
+            moved=facts.moved,
+            clock_moved=facts.clock_moved,
+        )
+        found = area.delta(self._definition, facts.plan, decision.strategy, moves, standing.version)
+        if isinstance(found, Reason):
+            check_mode(self._definition, found)
+            full = replace(decision, strategy=Strategy.FULL, reason=found)
+            return self._recomputed(area, state, standing, full)
+        decision = replace(decision, strategy=found.strategy)
+        return decision, _Write(area=area, rows=None, changes=found.changes)
 
     def _prepared(
         self, area: WorkArea, rows: Rows, state: TableState, standing: Standing
@@ -271,7 +309,7 @@ class TableRefresh:
         if commit is None and standing.sequence >= intent.sequence:
             # The commit stands but the log no longer tells what it held: recompute.
             self._store.drop_intent(self._claim, intent.sequence)
-            self._order = replace(self._order, forced=True)
+            self._order = replace(self._order, forced=Strategy.FULL)
         elif commit is None:
             self._complete(intent, state, standing, recovered)
         elif commit.stamp is not None and commit.stamp.strategy == FENCE:
@@ -354,7 +392,7 @@ class _Write:
     """How the rows of one refresh reach the table."""
 
     area: WorkArea
-    rows: Rows
+    rows: Rows | None  # None: only the changes are known
     changes: int | None  # rows of the difference; None: everything is written
 
     def perform(self, definition: Definition, stamp: Stamp) -> None:
@@ -363,4 +401,5 @@ class _Write:
         elif self.changes:
             self.area.apply_difference(definition, stamp)
         else:
+            assert self.rows is not None
             self.area.overwrite(self.rows, definition, stamp)

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from dynamic_tables.errors import RefreshError
-from dynamic_tables.lake.base import Difference, Progress, Stamp
+from dynamic_tables.compiler.plan import DeltaPlan, Situation
+from dynamic_tables.errors import InternalError, RefreshError
+from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.duck import bags
 from dynamic_tables.lake.duck.catalog import Table, described
+from dynamic_tables.lake.duck.deltas import KEYS, same_keys, situation
 from dynamic_tables.lake.duck.faults import headline
 from dynamic_tables.lake.duck.log import packed
 from dynamic_tables.lake.duck.text import columns_sql, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable, stored_form
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
-from dynamic_tables.model import Column, Definition, Pin, Work
+from dynamic_tables.model import Column, Definition, Pin, Strategy, Work
 from dynamic_tables.names import RESERVED_PREFIX, SMALL_LAKE
 from dynamic_tables.reasons import Reason
 
@@ -104,6 +106,85 @@ class DuckArea:
                 changed[source.name.key] = only
         return changed
 
+    def delta(
+        self,
+        definition: Definition,
+        plan: DeltaPlan,
+        strategy: Strategy,
+        moves: Moves,
+        base: int,
+    ) -> Delta | Reason:
+        """Keep what the sources' changes make of the table; a reason if they cannot be had."""
+        if not self._same_types(definition, moves):
+            return Reason.SOURCE_SCHEMA_CHANGED
+        now = situation(self._cursor, self._lake.catalog, definition, moves)
+        if strategy is Strategy.KEYS:
+            return self._affected(definition, plan, now, base)
+        changes = plan.changes(now)
+        names = [column.name for column in definition.columns]
+        self._keep(bags.netted(changes, _typed(definition)) if changes else bags.nothing(names))
+        gone = self._value(f"SELECT count(*) FROM {CHANGES} WHERE {bags.COPIES} < 0")  # noqa: S608
+        if strategy is Strategy.APPEND and gone:
+            strategy = Strategy.ROWS
+        if gone:
+            self._check_present(definition, base)
+        return Delta(strategy=strategy, changes=self._size())
+
+    def _affected(
+        self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
+    ) -> Delta:
+        """`keys`: the rows of the affected keys against the stored ones."""
+        names = [column.name for column in definition.columns]
+        key = plan.exact_key(definition.approximate)
+        found = plan.replacement(now, f"temp.{KEYS}", key)
+        if found is None:
+            self._keep(bags.nothing(names))
+            return Delta(strategy=Strategy.KEYS, changes=0)
+        self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {KEYS} AS {found.keys}")
+        stored = (
+            f"(SELECT * FROM (FROM {self._lake.stored_at(definition, base)}) AS v WHERE EXISTS "  # noqa: S608
+            f"(SELECT 1 FROM temp.{KEYS} AS k WHERE {same_keys(found.columns, 'v', 'k')}))"
+        )
+        typed = f"(SELECT {_typed(definition)} FROM ({found.rows}))"  # noqa: S608  quoted
+        self._keep(bags.difference(typed, stored, names))
+        return Delta(strategy=Strategy.KEYS, changes=self._size())
+
+    def _same_types(self, definition: Definition, moves: Moves) -> bool:
+        """Whether the sources have the columns of CREATE on both sides."""
+        for source in definition.sources:
+            wanted = {column.name.lower(): column.type for column in source.columns}
+            for pins in (moves.before, moves.after):
+                pin = pin_of(pins, source)
+                there = {
+                    column.name.lower(): column.type
+                    for column in self._lake.columns_at(pin.source_id, pin.version)
+                }
+                if any(there.get(name) != kind for name, kind in wanted.items()):
+                    return False
+        return True
+
+    def _check_present(self, definition: Definition, base: int) -> None:
+        """A row that goes must be there, as often as it goes."""
+        names = [column.name for column in definition.columns]
+        stored = self._lake.stored_at(definition, base)
+        lacking = self._value(
+            f"SELECT count(*) FROM ({bags.lacking(CHANGES, stored, names)})"  # noqa: S608
+        )
+        if lacking:
+            raise InternalError(
+                f"{lacking} rows are to be deleted that the stored table does not have",
+                reason=Reason.INTERNAL,
+                about=str(definition.name),
+                hint=f"REFRESH DYNAMIC TABLE {definition.name} FULL, and report this",
+            )
+
+    def _keep(self, query: str) -> None:
+        self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {RESERVED_PREFIX}changes AS {query}")
+
+    def _size(self) -> int:
+        size = f"SELECT coalesce(sum(abs({bags.COPIES})), 0)::BIGINT FROM {CHANGES}"  # noqa: S608
+        return self._value(size)
+
     # Committing
 
     def overwrite(self, rows: DuckRows, definition: Definition, stamp: Stamp) -> None:
@@ -136,15 +217,11 @@ class DuckArea:
     def difference_size(self, rows: DuckRows, definition: Definition, base: int) -> int:
         """Compare with the stored rows as bags, keep the difference; its number of rows."""
         self._compare(rows, definition, base)
-        size = f"SELECT coalesce(sum(abs({bags.COPIES})), 0)::BIGINT FROM {CHANGES}"  # noqa: S608
-        return self._value(size)
+        return self._size()
 
     def _compare(self, rows: DuckRows, definition: Definition, version: int) -> None:
         there = self._lake.stored_at(definition, version)
-        self._cursor.execute(
-            f"CREATE OR REPLACE TEMP TABLE {RESERVED_PREFIX}changes AS "
-            + bags.difference(ROWS, there, rows.names)
-        )
+        self._keep(bags.difference(ROWS, there, rows.names))
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
         """Delete the copies that are too many, insert those that are missing, in one commit."""
@@ -244,6 +321,14 @@ def _metrics(inserted: int, deleted: int) -> dict[str, int]:
         "numTargetRowsUpdated": 0,
         "numTargetRowsDeleted": deleted,
     }
+
+
+def _typed(definition: Definition) -> str:
+    """The declared columns with the types that they are stored with."""
+    return ", ".join(
+        f"CAST({quote(column.name)} AS {column.type}) AS {quote(column.name)}"
+        for column in definition.columns
+    )
 
 
 def _readable(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dynamic_tables.compiler.emit import WEIGHT
 from dynamic_tables.lake.duck.text import columns_sql, quote
 from dynamic_tables.names import RESERVED_PREFIX
 
 COPIES = f"{RESERVED_PREFIX}copies"  # positive: missing from the table; negative: too many there
+PRESENT = f"{RESERVED_PREFIX}present"  # copies that the table has
 TOLERANCE = 1e-9  # relative; floating sums differ that much between runs
 
 
@@ -22,6 +24,32 @@ def difference(here: str, there: str, columns: Sequence[str]) -> str:
         f"SELECT {names}, 1 AS {COPIES} FROM {here} UNION ALL "
         f"SELECT {names}, -1 AS {COPIES} FROM {there}"
         f") GROUP BY {names} HAVING sum({COPIES}) <> 0"
+    )
+
+
+def netted(changes: str, typed: str) -> str:
+    """Signed rows as a difference: what came and went cancels. `typed` casts the columns."""
+    return (
+        f"SELECT * EXCLUDE ({WEIGHT}), sum({WEIGHT})::BIGINT AS {COPIES} "  # noqa: S608  quoted
+        f"FROM (SELECT {typed}, {WEIGHT} FROM ({changes})) "
+        f"GROUP BY ALL HAVING sum({WEIGHT}) <> 0"
+    )
+
+
+def nothing(columns: Sequence[str]) -> str:
+    """An empty difference."""
+    items = ", ".join(f"NULL AS {quote(name)}" for name in columns)
+    return f"SELECT {items}, 0::BIGINT AS {COPIES} LIMIT 0"
+
+
+def lacking(changes: str, table: str, columns: Sequence[str]) -> str:
+    """Rows of a difference that are to go more often than the table has them."""
+    names = columns_sql(list(columns))
+    same = " AND ".join(f"p.{quote(name)} IS NOT DISTINCT FROM d.{quote(name)}" for name in columns)
+    present = f"SELECT {names}, count(*) AS {PRESENT} FROM {table} GROUP BY {names}"  # noqa: S608
+    return (
+        f"SELECT 1 FROM {changes} AS d LEFT JOIN ({present}) AS p ON {same} "  # noqa: S608
+        f"WHERE d.{COPIES} < 0 AND coalesce(p.{PRESENT}, 0) < -d.{COPIES}"
     )
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import duckdb
 
+from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, rewrite
+from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.errors import DynamicTablesError, InvalidInput, RefreshError, SetupError
 from dynamic_tables.lake.base import (
     Analysis,
@@ -21,6 +23,7 @@ from dynamic_tables.lake.base import (
 )
 from dynamic_tables.lake.duck.area import DuckArea
 from dynamic_tables.lake.duck.catalog import Table, described, unknown
+from dynamic_tables.lake.duck.deltas import OpaqueQuery, check_faithful, planned, source_names
 from dynamic_tables.lake.duck.faults import DUCK_FAULTS, headline, told
 from dynamic_tables.lake.duck.opening import Instance, close_instance
 from dynamic_tables.lake.duck.pinning import PinnedQuery, Reading, aliased_as, read_texts
@@ -62,6 +65,7 @@ class DuckLake(StoredTables):
         self._user_lock = threading.RLock()
         self._areas: dict[str, DuckArea] = {}  # the refreshes under way, by label
         self._areas_lock = threading.Lock()
+        self._plans: dict[str, DeltaPlan | NotIncremental] = {}  # by what they are built from
 
     def close(self) -> None:
         self._user.close()
@@ -313,6 +317,31 @@ class DuckLake(StoredTables):
     def pinned_sql(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> str:
         pins = [pin_of(pins, source) for source in definition.sources]
         return self.pinned(definition, pins, instant, columns={})
+
+    def has_feed(self, source: Source) -> bool:  # noqa: ARG002
+        """DuckLake keeps the changes of every table."""
+        return True
+
+    def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
+        """How the query can be kept up to date by changes; made once for each text."""
+        if definition.built_from not in self._plans:
+            self._plans[definition.built_from] = self._plan(definition)
+        return self._plans[definition.built_from]
+
+    def _plan(self, definition: Definition) -> DeltaPlan | NotIncremental:
+        declared = {source.name.key for source in definition.sources if source.dynamic_id}
+        reading = self._read(definition.query, definition.namespace, declared)
+        names = {source.name.key: name for name, source in source_names(definition).items()}
+        opaque = OpaqueQuery(self.catalog, reading, names=names, declared=declared)
+        text = opaque.text(definition.query, definition.namespace)
+        plan = planned(text, definition)
+        if isinstance(plan, DeltaPlan):
+            try:
+                with self._private(definition.namespace, definition.settings) as cursor:
+                    check_faithful(cursor, text, definition)
+            except NotIncremental as reason:
+                return reason
+        return plan
 
     # Reading
 

@@ -1,0 +1,165 @@
+"""Changes instead of rows: the leaves of a delta plan on DuckLake, and what the plan's SQL gives.
+
+Feeds and keys are kept in temporary tables, so every change is read once. All of it happens before
+the transaction that commits: inside one that has written, DuckLake shows its own writes even in
+older versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+
+from dynamic_tables.compiler import functions
+from dynamic_tables.compiler.emit import WEIGHT, Side, key_column
+from dynamic_tables.compiler.plan import DeltaPlan, Situation, plan_query
+from dynamic_tables.compiler.references import TableReference, as_query, rewrite
+from dynamic_tables.compiler.refused import NotIncremental, unfaithful
+from dynamic_tables.lake.base import Moves
+from dynamic_tables.lake.duck.catalog import Catalog
+from dynamic_tables.lake.duck.pinning import Reading, aliased_as
+from dynamic_tables.lake.duck.references import CLOCKS
+from dynamic_tables.lake.duck.text import columns_sql, literal, name_sql, quote
+from dynamic_tables.lake.pins import pin_of
+from dynamic_tables.model import Definition, Pin, Source
+from dynamic_tables.names import RESERVED_PREFIX
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+DIALECT = "duckdb"
+KEYS = f"{RESERVED_PREFIX}keys"
+
+
+def source_names(definition: Definition) -> dict[str, Source]:
+    """What the compiler calls the sources: names that need no quotes and hide nothing."""
+    return {f"{RESERVED_PREFIX}s{n}": source for n, source in enumerate(definition.sources)}
+
+
+class OpaqueQuery:
+    """The user's text with the compiler's names instead of tables; views are part of it."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        reading: Reading,
+        *,
+        names: Mapping[str, str],
+        declared: Container[str],
+    ) -> None:
+        self._catalog = catalog
+        self._reading = reading
+        self._names = names  # the compiler's, by name key
+        self._declared = declared
+
+    def text(self, query: str, namespace: tuple[str, str]) -> str:
+        tables = self._reading.found[query].tables
+        return rewrite(query, tables, lambda reference: self._table(reference, namespace))
+
+    def _table(self, reference: TableReference, namespace: tuple[str, str]) -> str:
+        name = self._catalog.resolve(reference, namespace, self._declared)
+        view = self._reading.views.get(name.key)
+        if view is None:
+            return aliased_as(self._names[name.key], reference)
+        text = f"({self.text(view.text, view.namespace)}\n)"
+        columns = f" ({columns_sql(view.columns)})" if view.columns else ""
+        named = f"{text} AS {quote(reference.parts[-1])}{columns}"
+        return f"(SELECT * FROM {named})" if reference.aliased else as_query(named, reference)
+
+
+def planned(text: str, definition: Definition) -> DeltaPlan | NotIncremental:
+    """The delta plan of an opaque text."""
+    schemas = {
+        name: tuple(column.name.lower() for column in source.columns)
+        for name, source in source_names(definition).items()
+    }
+    columns = [column.name for column in definition.columns]
+    return plan_query(text, schemas, columns=columns, dialect=DIALECT)
+
+
+def check_faithful(cursor: DuckDBPyConnection, text: str, definition: Definition) -> None:
+    """DuckDB plans the text and what sqlglot prints of it alike; raises NotIncremental if not."""
+    for name, source in source_names(definition).items():
+        columns = ", ".join(f"NULL::{c.type} AS {quote(c.name)}" for c in source.columns)
+        cursor.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} LIMIT 0")
+    printed = sqlglot.parse_one(text, dialect=DIALECT).sql(dialect=DIALECT)
+    plans = [cursor.execute(f"EXPLAIN {query}").fetchall() for query in (text, printed)]
+    if plans[0] != plans[1]:
+        raise unfaithful("sqlglot prints the query differently")
+
+
+class DuckLeaves:
+    """See `compiler.emit.Leaves`."""
+
+    def __init__(
+        self,
+        cursor: DuckDBPyConnection,
+        catalog: Catalog,
+        definition: Definition,
+        moves: Moves,
+    ) -> None:
+        self._cursor = cursor
+        self._catalog = catalog
+        self._sources = source_names(definition)
+        self._moves = moves
+        self._feeds: dict[str, str] = {}
+
+    def pin(self, source: str, side: Side) -> Pin:
+        pins = self._moves.before if side is Side.BEFORE else self._moves.after
+        return pin_of(pins, self._sources[source])
+
+    def rows(self, source: str, side: Side) -> str:
+        pin = self.pin(source, side)
+        name = self._catalog.name_at(pin.source_id, pin.version)
+        return f"{name_sql(name)} AT (VERSION => {pin.version:d})"
+
+    def changes(self, source: str) -> str:
+        if source not in self._feeds:
+            self._feeds[source] = self._kept(source)
+        return self._feeds[source]
+
+    def _kept(self, source: str) -> str:
+        """Read the feed once; its images of one update are two rows."""
+        before, after = self.pin(source, Side.BEFORE), self.pin(source, Side.AFTER)
+        name = self._catalog.name_at(after.source_id, after.version)
+        table = ", ".join(literal(part) for part in name.parts)
+        columns = columns_sql([column.name for column in self._sources[source].columns])
+        sign = "CASE WHEN change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
+        feed = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
+        self._cursor.execute(
+            f"CREATE OR REPLACE TEMP TABLE {feed} AS SELECT {columns}, {sign} AS {WEIGHT} "  # noqa: S608
+            f"FROM ducklake_table_changes({table}, {before.version + 1:d}, {after.version:d})"
+        )
+        return f"temp.{feed}"
+
+    def clock(self, function: exp.Expr, side: Side) -> exp.Expr:
+        instant = self._moves.then if side is Side.BEFORE else self._moves.now
+        micros = round(instant.timestamp() * 1_000_000)
+        form = CLOCKS[functions.function_name(function)]
+        return sqlglot.parse_one(
+            form.format(instant=f"make_timestamptz({micros}::BIGINT)"), dialect=DIALECT
+        )
+
+
+def situation(
+    cursor: DuckDBPyConnection, catalog: Catalog, definition: Definition, moves: Moves
+) -> Situation:
+    """The leaves of one refresh."""
+    moved = {name for name, s in source_names(definition).items() if s.name.key in moves.moved}
+    return Situation(
+        leaves=DuckLeaves(cursor, catalog, definition, moves),
+        moved=frozenset(moved),
+        clock_moved=moves.clock_moved,
+    )
+
+
+def same_keys(columns: tuple[str, ...], table: str, keys: str) -> str:
+    """The condition that a stored row belongs to an affected key."""
+    same = [
+        f"{keys}.{key_column(n)} IS NOT DISTINCT FROM {table}.{quote(name)}"
+        for n, name in enumerate(columns)
+    ]
+    return " AND ".join(same) or "TRUE"
