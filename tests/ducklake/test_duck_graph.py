@@ -6,10 +6,10 @@ import threading
 
 import duckdb
 import pytest
+from duck_oracle import bag, check
 
 import dynamic_tables as dt
 from dynamic_tables.steps import Step, observing
-from duck_oracle import bag, check
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_source_snapshots_can_be_queried(diamond: dt.DynamicTables) -> None:
         "WHERE dynamic_table = 'main.joined' GROUP BY source"
     ).collect()
     pins = {str(pin.name): pin.version for pin in diamond.show("joined").build.pins}  # type: ignore[union-attr]
-    assert {source: version for source, version in rows} == pins
+    assert dict(rows) == pins
     history = diamond.sql("SELECT strategy, reason, duration_ms FROM refresh_history").collect()
     assert len(history) > 10
 

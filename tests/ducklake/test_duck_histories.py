@@ -10,10 +10,9 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-
-import dynamic_tables as dt
 from duck_oracle import check
 
+import dynamic_tables as dt
 
 QUERIES = {
     "grouped": "SELECT k, count(*) AS n, sum(v) AS s, max(t) AS m FROM fact GROUP BY k",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from duck_oracle import check
 
 import dynamic_tables as dt
-from duck_oracle import check
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,8 @@ def test_the_report_reads_what_its_parent_read(shop: dt.DynamicTables) -> None:
     pinned = shop.history("metrics")[0].pins[0].version
     shop.create(
         "report",
-        "SELECT o.id, m.total FROM orders o JOIN metrics m ON o.customer IS NOT DISTINCT FROM m.customer",
+        "SELECT o.id, m.total FROM orders o JOIN metrics m "
+        "ON o.customer IS NOT DISTINCT FROM m.customer",
     )
     shop.sql("INSERT INTO orders VALUES (5, 2, 100)")
     record = shop.refresh("report")["report"]

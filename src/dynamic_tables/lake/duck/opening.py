@@ -71,11 +71,15 @@ def open_instance(folder: Path) -> Instance:
 
 
 def close_instance(instance: Instance) -> None:
-    """The last one out lets go of the files, so that another process may have them."""
+    """The last one out lets go of the files, so that another process may have them.
+
+    Results that somebody still holds keep DuckDB alive, so the lake is detached by name.
+    """
     with _shared_lock:
         instance.users -= 1
         if instance.users == 0:
             del _shared[instance.folder]
+            instance.connection.execute(f"DETACH {quote(SMALL_LAKE)}")
             instance.connection.close()
 
 
