@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +21,19 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from dynamic_tables.errors import Held, RefreshError
+from dynamic_tables.compiler.emit import WEIGHT, key_column
+from dynamic_tables.compiler.plan import DeltaPlan, Situation
+from dynamic_tables.errors import Held, InternalError, RefreshError
 from dynamic_tables.lake import bags, catalog, jvm
-from dynamic_tables.lake.base import Difference, Progress, Stamp
-from dynamic_tables.lake.faults import headline
+from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
+from dynamic_tables.lake.deltas import KEYS, SparkLeaves, typed, types_of
+from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_feed_gone
 from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pinning import PinnedQuery
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
 from dynamic_tables.lake.places import local_path
-from dynamic_tables.model import Column, Definition, Pin, Work
+from dynamic_tables.lake.plans import moved_names
+from dynamic_tables.model import Column, Definition, Pin, Strategy, Work
 from dynamic_tables.names import quote
 from dynamic_tables.reasons import Reason
 
@@ -59,6 +65,9 @@ class SparkArea:
         self._session = session
         self._meter = Meter(session, label)
         self._changes: DataFrame | None = None
+        self._only_inserts = False  # of the changes
+        self._persisted: list[DataFrame] = []
+        self._leaves: list[SparkLeaves] = []
         self._replaced_rows: int | None = None
 
     # Computing
@@ -97,8 +106,11 @@ class SparkArea:
         return changed
 
     def _columns_at(self, pin: Pin) -> list[str]:
+        return self._frame_at(pin).columns
+
+    def _frame_at(self, pin: Pin) -> DataFrame:
         reader = self._session.read.format("delta").option("versionAsOf", pin.version)
-        return reader.load(self._lake.location_of(pin.name)).columns
+        return reader.load(self._location(pin))
 
     def _schema_changed(self, definition: Definition, what: str) -> RefreshError:
         return RefreshError(
@@ -107,6 +119,113 @@ class SparkArea:
             about=str(definition.name),
             hint="CREATE OR ALTER DYNAMIC TABLE … with a query that fits, or give the column back",
         )
+
+    def delta(
+        self,
+        definition: Definition,
+        plan: DeltaPlan,
+        strategy: Strategy,
+        moves: Moves,
+        base: int,
+    ) -> Delta | Reason:
+        """Keep what the sources' changes make of the table; a reason if they cannot be had."""
+        if not self._same_types(definition, moves):
+            return Reason.SOURCE_SCHEMA_CHANGED
+        leaves = SparkLeaves(self._session, definition, moves, self._feed)
+        self._leaves.append(leaves)
+        now = Situation(
+            leaves=leaves, moved=moved_names(definition, moves), clock_moved=moves.clock_moved
+        )
+        try:
+            if strategy is Strategy.KEYS:
+                return self._affected(definition, plan, now, base)
+            return self._netted(definition, plan, now, strategy, base)
+        except SPARK_FAULTS as error:
+            if not is_feed_gone(error):
+                raise
+            return Reason.NO_FEED
+
+    def _affected(
+        self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
+    ) -> Delta:
+        """`keys`: the rows of the affected keys against the stored ones."""
+        found = plan.replacement(now, KEYS, plan.exact_key(definition.approximate))
+        if found is None:
+            return Delta(strategy=Strategy.KEYS, changes=0)
+        keys = self._small(self._session.sql(found.keys))
+        keys.createOrReplaceTempView(KEYS)
+        new = typed(self._session.sql(found.rows), definition)
+        stored = self._target(definition, base)
+        if found.columns:
+            same = [
+                F.col(f"t.{quote(name)}").eqNullSafe(F.col(f"k.{key_column(n)}"))
+                for n, name in enumerate(found.columns)
+            ]
+            stored = stored.alias("t").join(keys.alias("k"), reduce(and_, same), "left_semi")
+        return Delta(
+            strategy=Strategy.KEYS, changes=self._keep(bags.operations(bags.counted(new, stored)))
+        )
+
+    def _netted(
+        self,
+        definition: Definition,
+        plan: DeltaPlan,
+        now: Situation,
+        strategy: Strategy,
+        base: int,
+    ) -> Delta:
+        """`rows` and `append`: the signed rows by which the result changed."""
+        changes = plan.changes(now)
+        if changes is None:
+            return Delta(strategy=strategy, changes=0)
+        net = self._small(bags.netted(typed(self._session.sql(changes), definition, WEIGHT)))
+        goes = not _is_empty(net.where(F.col(WEIGHT) < 0))
+        if strategy is Strategy.APPEND and goes:
+            strategy = Strategy.ROWS
+        stored = self._target(definition, base) if goes else None
+        difference = bags.applied(net, stored)
+        self._check_present(definition, difference if goes else None)
+        return Delta(strategy=strategy, changes=self._keep(bags.operations(difference)))
+
+    def _check_present(self, definition: Definition, difference: DataFrame | None) -> None:
+        """A row that goes must be there, as often as it goes."""
+        if difference is None:
+            return
+        if not _is_empty(difference.where(F.col(bags.HERE) < 0)):
+            raise InternalError(
+                "rows are to be deleted that the stored table does not have",
+                reason=Reason.INTERNAL,
+                about=str(definition.name),
+                hint=f"REFRESH DYNAMIC TABLE {definition.name} FULL, and report this",
+            )
+
+    def _small(self, frame: DataFrame) -> DataFrame:
+        """Computed once: in the driver if it is small, else in the executors."""
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        few = jvm.collected(kept, at_most=SMALL_CHANGES)
+        if few is None:
+            self._persisted.append(kept)
+            return kept
+        kept.unpersist()
+        return few.frame
+
+    def _feed(self, before: Pin, after: Pin) -> DataFrame:
+        reader = self._session.read.format("delta").option("readChangeFeed", "true")
+        ranged = reader.option("startingVersion", before.version + 1)
+        return ranged.option("endingVersion", after.version).load(self._location(after))
+
+    def _location(self, pin: Pin) -> str:
+        return self._lake.location_of(pin.name)
+
+    def _same_types(self, definition: Definition, moves: Moves) -> bool:
+        """Whether the sources have the columns of CREATE on both sides."""
+        for source in definition.sources:
+            wanted = {column.name.lower(): column.type for column in source.columns}
+            for pins in (moves.before, moves.after):
+                there = types_of(self._frame_at(pin_of(pins, source)))
+                if any(there.get(name) != kind for name, kind in wanted.items()):
+                    return False
+        return True
 
     # Committing
 
@@ -129,19 +248,30 @@ class SparkArea:
         A small one is kept in the driver: MERGE then broadcasts it instead of computing it again.
         """
         difference = bags.counted(rows.frame, self._target(definition, base))
-        kept = bags.operations(difference).persist(StorageLevel.MEMORY_AND_DISK)
+        return self._keep(bags.operations(difference))
+
+    def _keep(self, operations: DataFrame) -> int:
+        """Hold on to the rows of the MERGE; how many they are."""
+        kept = operations.persist(StorageLevel.MEMORY_AND_DISK)
         few = jvm.collected(kept, at_most=SMALL_CHANGES)
         if few is None:
+            self._persisted.append(kept)
             self._changes = kept
             return kept.count()
         kept.unpersist()
         self._changes = few.frame
+        self._only_inserts = _is_empty(few.frame.where(F.col(bags.OPERATION) == bags.DELETE))
         return few.size
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
         """One MERGE that deletes and inserts exactly what differs."""
         changes = self._changes
-        assert changes is not None, "difference_size comes first"
+        assert changes is not None, "difference_size or delta comes first"
+        if self._only_inserts:
+            self._replaced_rows = 0
+            new = changes.drop(bags.OPERATION, bags.HERE, bags.THERE)
+            _numbered(new, stamp).mode("append").save(definition.location)
+            return
         self._mark_writes(definition, stamp)
         schema = self._target(definition, stamp.base).schema
         condition = (F.col(f"s.{bags.OPERATION}") == bags.DELETE) & bags.same_row(schema, "t", "s")
@@ -215,8 +345,14 @@ class SparkArea:
             yield self
         finally:
             self._meter.stop()
-            if self._changes is not None:
-                self._changes.unpersist()
+            for frame in self._persisted:
+                frame.unpersist()
+            for leaves in self._leaves:
+                leaves.release()
+
+
+def _is_empty(frame: DataFrame) -> bool:
+    return frame.limit(1)._jdf.collectAsList().isEmpty()
 
 
 def _numbered(frame: DataFrame, stamp: Stamp) -> DataFrameWriter:

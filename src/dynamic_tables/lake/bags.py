@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody calls it so
 from pyspark.sql import types as T  # noqa: N812
 
+from dynamic_tables.compiler.emit import WEIGHT
 from dynamic_tables.names import RESERVED_PREFIX, quote
 
 HERE = f"{RESERVED_PREFIX}here"
@@ -80,6 +81,45 @@ def counted(here: DataFrame, there: DataFrame) -> DataFrame:
 
 def _columns(frame: DataFrame) -> list[Column]:
     return [F.col(quote(name)) for name in frame.columns]
+
+
+def netted(changes: DataFrame) -> DataFrame:
+    """Signed rows without what came and went: each row once, with the sum of its weights."""
+    names = [name for name in changes.columns if name != WEIGHT]
+    values = [F.first(quote(name)).alias(name) for name in names]
+    grouped = changes.groupBy(*_keys(changes, names)).agg(*values, F.sum(WEIGHT).alias(WEIGHT))
+    return grouped.where(F.col(WEIGHT) != 0).select(*[quote(name) for name in names], WEIGHT)
+
+
+def applied(net: DataFrame, stored: DataFrame | None) -> DataFrame:
+    """Net changes as a difference: how often each row is wanted, and how often it is there.
+
+    Without `stored`, none of them is there.
+    """
+    names = [name for name in net.columns if name != WEIGHT]
+    columns = [F.col(quote(name)) for name in names]
+    if stored is None:
+        return net.select(*columns, F.col(WEIGHT).alias(HERE), F.lit(0).alias(THERE))
+    schema = net.select(*columns).schema
+    present = stored.alias("t").join(net.alias("s"), same_row(schema, "t", "s"), "left_semi")
+    both = net.select(*columns, WEIGHT, F.lit(0).alias(THERE)).unionAll(
+        present.select(*columns, F.lit(0).alias(WEIGHT), F.lit(1).alias(THERE))
+    )
+    values = [F.first(quote(name)).alias(name) for name in names]
+    grouped = both.groupBy(*_keys(both, names)).agg(
+        *values, F.sum(WEIGHT).alias(WEIGHT), F.sum(THERE).alias(THERE)
+    )
+    wanted = (F.col(THERE) + F.col(WEIGHT)).alias(HERE)
+    return grouped.select(*columns, wanted, THERE)
+
+
+def _keys(frame: DataFrame, names: list[str]) -> list[Column]:
+    """Columns in a form that can be grouped."""
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    return [
+        comparable(F.col(quote(name)), kinds[name]).alias(f"{RESERVED_PREFIX}k{index}")
+        for index, name in enumerate(names)
+    ]
 
 
 def operations(difference: DataFrame) -> DataFrame:

@@ -12,7 +12,9 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, aliased_as, rewrite
+from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.area import SparkArea
@@ -23,10 +25,12 @@ from dynamic_tables.lake.base import (
     Progress,
     SourceState,
 )
+from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import pin_of
+from dynamic_tables.lake.plans import planned
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
 from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, result_settings
@@ -57,6 +61,7 @@ class SparkLake(StoredTables):
         self._read: dict[str, dict[str, Found]] = {}  # texts by fingerprint, which has the settings
         self._areas: dict[str, SparkArea] = {}  # the refreshes under way, by label
         self._areas_lock = threading.Lock()
+        self._plans: dict[str, DeltaPlan | NotIncremental] = {}  # by what they are built from
 
     # Declaring
 
@@ -179,6 +184,32 @@ class SparkLake(StoredTables):
         return len(commits) < to - since or any(
             commit.changes_data or commit.operation in SCHEMA_OPERATIONS for commit in commits
         )
+
+    def has_feed(self, source: Source) -> bool:
+        return self._state(source.name).has_feed
+
+    def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
+        """How the query can be kept up to date by changes; made once for each text."""
+        if definition.built_from not in self._plans:
+            self._plans[definition.built_from] = self._plan(definition)
+        return self._plans[definition.built_from]
+
+    def _plan(self, definition: Definition) -> DeltaPlan | NotIncremental:
+        session = private_session(
+            self.spark, settings=definition.settings, namespace=definition.namespace
+        )
+        reading = self.read_definition(session, definition)
+        try:
+            opaque = OpaqueQuery(session, reading, definition)
+            text = opaque.text(definition.query, definition.namespace)
+            plan = planned(text, definition, dialect=DIALECT)
+            if isinstance(plan, DeltaPlan):
+                check_faithful(session, text, definition)
+        except NotIncremental as reason:
+            return reason
+        except AnalysisException as error:
+            return unfaithful(headline(error))
+        return plan
 
     def followed(self, definition: Definition, dynamic: DynamicSources) -> Definition:
         """The definition with its views as they are now; the same one if they did not change."""

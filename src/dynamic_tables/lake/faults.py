@@ -81,3 +81,9 @@ def _root_message(error: Py4JJavaError) -> str:
         java = java.getCause()
     message = java.getMessage() or java.toString()
     return str(message).strip().splitlines()[0]
+
+
+def is_feed_gone(error: BaseException) -> bool:
+    """Whether a change feed does not reach back as far as it was asked for."""
+    gone = r"DELTA_(MISSING_CHANGE_DATA|CHANGE_TABLE_FEED|CHANGE_DATA)"
+    return re.search(gone, str(error)) is not None

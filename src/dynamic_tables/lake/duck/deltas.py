@@ -15,16 +15,17 @@ from sqlglot import exp
 
 from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.emit import WEIGHT, Side, key_column
-from dynamic_tables.compiler.plan import DeltaPlan, Situation, plan_query
+from dynamic_tables.compiler.plan import Situation
 from dynamic_tables.compiler.references import TableReference, as_query, rewrite
-from dynamic_tables.compiler.refused import NotIncremental, unfaithful
+from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.duck.catalog import Catalog
 from dynamic_tables.lake.duck.pinning import Reading, aliased_as
 from dynamic_tables.lake.duck.references import CLOCKS
 from dynamic_tables.lake.duck.text import columns_sql, literal, name_sql, quote
 from dynamic_tables.lake.pins import pin_of
-from dynamic_tables.model import Definition, Pin, Source
+from dynamic_tables.lake.plans import moved_names, source_names
+from dynamic_tables.model import Definition, Pin
 from dynamic_tables.names import RESERVED_PREFIX
 
 if TYPE_CHECKING:
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 
 DIALECT = "duckdb"
 KEYS = f"{RESERVED_PREFIX}keys"
-
-
-def source_names(definition: Definition) -> dict[str, Source]:
-    """What the compiler calls the sources: names that need no quotes and hide nothing."""
-    return {f"{RESERVED_PREFIX}s{n}": source for n, source in enumerate(definition.sources)}
 
 
 class OpaqueQuery:
@@ -67,17 +63,8 @@ class OpaqueQuery:
         text = f"({self.text(view.text, view.namespace)}\n)"
         columns = f" ({columns_sql(view.columns)})" if view.columns else ""
         named = f"{text} AS {quote(reference.parts[-1])}{columns}"
-        return f"(SELECT * FROM {named})" if reference.aliased else as_query(named, reference)
-
-
-def planned(text: str, definition: Definition) -> DeltaPlan | NotIncremental:
-    """The delta plan of an opaque text."""
-    schemas = {
-        name: tuple(column.name.lower() for column in source.columns)
-        for name, source in source_names(definition).items()
-    }
-    columns = [column.name for column in definition.columns]
-    return plan_query(text, schemas, columns=columns, dialect=DIALECT)
+        relation = f"(SELECT * FROM {named})"  # noqa: S608  quoted above
+        return relation if reference.aliased else as_query(named, reference)
 
 
 def check_faithful(cursor: DuckDBPyConnection, text: str, definition: Definition) -> None:
@@ -148,10 +135,9 @@ def situation(
     cursor: DuckDBPyConnection, catalog: Catalog, definition: Definition, moves: Moves
 ) -> Situation:
     """The leaves of one refresh."""
-    moved = {name for name, s in source_names(definition).items() if s.name.key in moves.moved}
     return Situation(
         leaves=DuckLeaves(cursor, catalog, definition, moves),
-        moved=frozenset(moved),
+        moved=moved_names(definition, moves),
         clock_moved=moves.clock_moved,
     )
 

@@ -23,7 +23,7 @@ from dynamic_tables.lake.base import (
 )
 from dynamic_tables.lake.duck.area import DuckArea
 from dynamic_tables.lake.duck.catalog import Table, described, unknown
-from dynamic_tables.lake.duck.deltas import OpaqueQuery, check_faithful, planned, source_names
+from dynamic_tables.lake.duck.deltas import DIALECT, OpaqueQuery, check_faithful
 from dynamic_tables.lake.duck.faults import DUCK_FAULTS, headline, told
 from dynamic_tables.lake.duck.opening import Instance, close_instance
 from dynamic_tables.lake.duck.pinning import PinnedQuery, Reading, aliased_as, read_texts
@@ -33,6 +33,7 @@ from dynamic_tables.lake.duck.stored import StoredTables
 from dynamic_tables.lake.duck.text import MAIN, columns_sql, literal, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable
 from dynamic_tables.lake.pins import pin_of
+from dynamic_tables.lake.plans import planned, source_names
 from dynamic_tables.model import Column, Definition, Pin, Source, ViewUse, utc_now
 from dynamic_tables.names import SMALL_LAKE, TableName, qualify
 from dynamic_tables.reasons import Reason
@@ -334,7 +335,7 @@ class DuckLake(StoredTables):
         names = {source.name.key: name for name, source in source_names(definition).items()}
         opaque = OpaqueQuery(self.catalog, reading, names=names, declared=declared)
         text = opaque.text(definition.query, definition.namespace)
-        plan = planned(text, definition)
+        plan = planned(text, definition, dialect=DIALECT)
         if isinstance(plan, DeltaPlan):
             try:
                 with self._private(definition.namespace, definition.settings) as cursor:

@@ -1,0 +1,142 @@
+"""Changes instead of rows: the leaves of a delta plan on Delta, and the query's text for the
+compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import sqlglot
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from sqlglot import exp
+
+from dynamic_tables.compiler import functions
+from dynamic_tables.compiler.emit import WEIGHT, Side
+from dynamic_tables.compiler.references import (
+    Clock,
+    TableReference,
+    aliased_as,
+    instant_sql,
+    rewrite,
+)
+from dynamic_tables.compiler.refused import unfaithful
+from dynamic_tables.lake import catalog
+from dynamic_tables.lake.base import Moves
+from dynamic_tables.lake.pinning import Reading
+from dynamic_tables.lake.pins import pin_of
+from dynamic_tables.lake.plans import source_names
+from dynamic_tables.lake.sessions import RESULT_SETTINGS
+from dynamic_tables.model import Definition, Pin
+from dynamic_tables.names import RESERVED_PREFIX, quote
+
+DIALECT = "spark"
+KEYS = f"{RESERVED_PREFIX}keys"
+CAME = ("insert", "update_postimage")
+CLOCKS = {  # by the names that sqlglot has for them
+    "current_date": Clock.CURRENT_DATE,
+    "curdate": Clock.CURDATE,
+    "current_timestamp": Clock.CURRENT_TIMESTAMP,
+    "now": Clock.NOW,
+    "localtimestamp": Clock.LOCALTIMESTAMP,
+    "unix_timestamp": Clock.UNIX_TIMESTAMP,
+}
+
+
+class OpaqueQuery:
+    """The user's text with the compiler's names instead of tables; views are part of it."""
+
+    def __init__(self, session: SparkSession, reading: Reading, definition: Definition) -> None:
+        self._session = session
+        self._reading = reading
+        self._settings = definition.settings
+        self._names = {s.name.key: name for name, s in source_names(definition).items()}
+
+    def text(self, query: str, namespace: tuple[str, str]) -> str:
+        tables = self._reading.found[query].tables
+        return rewrite(query, tables, lambda reference: self._table(reference, namespace))
+
+    def _table(self, reference: TableReference, namespace: tuple[str, str]) -> str:
+        name = catalog.resolve(self._session, reference, namespace)
+        view = self._reading.views.get(name.key)
+        if view is None:
+            return aliased_as(self._names[name.key], reference)
+        return aliased_as(self._view(view), reference)
+
+    def _view(self, view: catalog.View) -> str:
+        """A view's own text, if it means the same under the settings of the query."""
+        for key in RESULT_SETTINGS:
+            if view.settings.get(key, self._settings.get(key)) != self._settings.get(key):
+                raise unfaithful(f"the view {view.name} has other settings ({key})")
+        if len(set(view.query_columns)) != len(view.columns):
+            raise unfaithful(f"the view {view.name} renames columns of one name")
+        pairs = zip(view.query_columns, view.columns, strict=True)
+        items = ", ".join(f"{quote(old)} AS {quote(new)}" for old, new in pairs)
+        return f"(SELECT {items} FROM ({self.text(view.text, view.namespace)}\n))"  # noqa: S608
+
+
+def check_faithful(session: SparkSession, text: str, definition: Definition) -> None:
+    """Spark analyses the text and what sqlglot prints of it alike; raises NotIncremental if not."""
+    for name, source in source_names(definition).items():
+        columns = ", ".join(f"CAST(NULL AS {c.type}) AS {quote(c.name)}" for c in source.columns)
+        session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS SELECT {columns}")
+    printed = sqlglot.parse_one(text, dialect=DIALECT).sql(dialect=DIALECT)
+    plans = [session.sql(query)._jdf.queryExecution().normalized() for query in (text, printed)]
+    if not plans[0].sameResult(plans[1]):
+        raise unfaithful("sqlglot prints the query differently")
+
+
+class SparkLeaves:
+    """See `compiler.emit.Leaves`."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        definition: Definition,
+        moves: Moves,
+        feed: Callable[[Pin, Pin], DataFrame],
+    ) -> None:
+        self._session = session
+        self._sources = source_names(definition)
+        self._moves = moves
+        self._feed = feed  # the change feed after one pin, up to another
+        self._kept: dict[str, DataFrame] = {}
+
+    def rows(self, source: str, side: Side) -> str:
+        pin = self._pin(source, side)
+        return f"{catalog.name_sql(pin.name)} VERSION AS OF {pin.version:d}"
+
+    def _pin(self, source: str, side: Side) -> Pin:
+        pins = self._moves.before if side is Side.BEFORE else self._moves.after
+        return pin_of(pins, self._sources[source])
+
+    def changes(self, source: str) -> str:
+        """Read the feed once; its images of one update are two rows."""
+        name = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
+        if source not in self._kept:
+            feed = self._feed(self._pin(source, Side.BEFORE), self._pin(source, Side.AFTER))
+            sign = F.when(F.col("_change_type").isin(*CAME), F.lit(1)).otherwise(F.lit(-1))
+            columns = [F.col(quote(column.name)) for column in self._sources[source].columns]
+            kept = feed.select(*columns, sign.alias(WEIGHT))
+            kept.persist(StorageLevel.MEMORY_AND_DISK).createOrReplaceTempView(name)
+            self._kept[source] = kept
+        return name
+
+    def clock(self, function: exp.Expr, side: Side) -> exp.Expr:
+        instant = self._moves.then if side is Side.BEFORE else self._moves.now
+        clock = CLOCKS[functions.function_name(function)]
+        return sqlglot.parse_one(instant_sql(clock, instant), dialect=DIALECT)
+
+    def release(self) -> None:
+        for frame in self._kept.values():
+            frame.unpersist()
+
+
+def typed(frame: DataFrame, definition: Definition, *also: str) -> DataFrame:
+    """The declared columns with the types that they are stored with."""
+    columns = [F.col(quote(c.name)).cast(c.type).alias(c.name) for c in definition.columns]
+    return frame.select(*columns, *also)
+
+
+def types_of(frame: DataFrame) -> Mapping[str, str]:
+    return {c.name.lower(): c.type for c in catalog.columns_of(frame._jdf.schema())}

@@ -1,0 +1,71 @@
+"""Strategies on Delta: many queries at once over changing tables, each kept up to date by changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+import dynamic_tables as dt
+from oracle import bag, check
+
+pytestmark = pytest.mark.spark
+
+FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+QUERIES = {
+    "kept": ("append", "SELECT k, v, t FROM fact WHERE v IS NULL OR v > 2"),
+    "paired": ("append", "SELECT f.k, f.v, d.name FROM fact f JOIN dim d ON f.k = d.k"),
+    "grouped": ("keys", "SELECT k, count(*) AS n, sum(v) AS s, max(t) AS m FROM fact GROUP BY k"),
+    "ranked": (
+        "keys",
+        "SELECT k, v, t, row_number() OVER (PARTITION BY k ORDER BY v, t) AS r FROM fact",
+    ),
+    "padded": ("rows", "SELECT f.k, f.v, d.name FROM fact f LEFT JOIN dim d ON f.k <=> d.k"),
+    "absent": ("rows", "SELECT k, v FROM fact WHERE k NOT IN (SELECT k FROM dim)"),
+    "below": ("keys", "SELECT n, count(*) AS groups FROM grouped GROUP BY n"),
+    "averaged": ("keys", "SELECT k, avg(CAST(v AS DOUBLE)) AS a FROM fact GROUP BY k"),
+    "limited": ("full", "SELECT k, v, t FROM fact ORDER BY k, v, t LIMIT 3"),
+    "exact": (
+        "keys",
+        "SELECT t, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) AS p FROM fact GROUP BY t",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def lake(shared: dt.DynamicTables) -> dt.DynamicTables:
+    shared.sql(f"CREATE TABLE fact (k INT, v INT, t STRING) USING delta {FEED}")
+    shared.sql(f"CREATE TABLE dim (k INT, name STRING) USING delta {FEED}")
+    shared.sql("INSERT INTO fact VALUES (1, 1, 'x'), (1, 3, NULL), (2, 3, 'y'), (NULL, 4, 'x')")
+    shared.sql("INSERT INTO dim VALUES (1, 'one'), (2, 'two')")
+    for name, (_, query) in QUERIES.items():
+        shared.create(name, query, initialize="ON_SCHEDULE")
+    shared.refresh()
+    return shared
+
+
+def test_inserts_are_appended(lake: dt.DynamicTables) -> None:
+    lake.sql("INSERT INTO fact VALUES (2, 5, 'new'), (2, 5, 'new')")
+    report = lake.refresh()
+    strategies = {record.table.name: record.strategy for record in report.records}
+    assert strategies["kept"] == "append"
+    assert strategies["paired"] == "append"
+    assert strategies["grouped"] == "keys"
+    assert strategies["limited"] == "full"
+    assert report["limited"].reason == "GLOBAL_LIMIT"
+    assert report["kept"].reason == "CHANGED"
+    assert (report["kept"].work.rows_inserted, report["kept"].work.rows_deleted) == (2, 0)
+    check(lake)
+
+
+def test_updates_and_deletes(lake: dt.DynamicTables) -> None:
+    lake.sql("UPDATE fact SET k = 1 WHERE v = 5")
+    lake.sql("DELETE FROM fact WHERE t IS NULL")
+    lake.sql("DELETE FROM dim WHERE k = 2")
+    report = lake.refresh()
+    strategies = {record.table.name: str(record.strategy) for record in report.records}
+    assert strategies["kept"] == "rows"
+    assert strategies["padded"] == "rows"
+    check(lake)
+    assert all(lake.verify(name).ok for name in ("grouped", "averaged"))
