@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dynamic_tables.lake.base import Difference
-from dynamic_tables.model import Cut, Definition, Strategy
+from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.compiler.show import shown
+from dynamic_tables.lake.base import Difference, Lake
+from dynamic_tables.lake.plans import source_names
+from dynamic_tables.model import Build, Cut, Definition, Strategy
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.decide import possible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,9 @@ class Explanation:
     columns: tuple[tuple[str, str], ...]
     sources: tuple[str, ...]
     strategies: Mapping[Strategy, Reason | None]  # None: possible
+    key: tuple[str, ...]  # the output columns by which affected rows are found
+    tree: tuple[str, ...]  # the operators, one a line; empty if there is no plan
+    not_incremental: str | None  # what in the query stands in the way of a plan
     reads_clock: bool
     deterministic: bool
     location: str | None
@@ -36,11 +43,42 @@ class Explanation:
                 strategy.value: reason.value if reason else "possible"
                 for strategy, reason in self.strategies.items()
             },
+            "key": list(self.key),
+            "tree": list(self.tree),
+            "not_incremental": self.not_incremental,
             "reads_clock": self.reads_clock,
             "deterministic": self.deterministic,
             "location": self.location,
             "pinned_sql": self.pinned_sql,
         }
+
+
+def explained(lake: Lake, definition: Definition, build: Build | None) -> Explanation:
+    """A definition, loaded or not, or one that only a query was made into."""
+    plan = lake.plan_of(definition)
+    pinned = lake.pinned_sql(definition, build.pins, build.cut.instant) if build else None
+    described = Explanation(
+        table=definition.name if definition.location else None,
+        query=definition.query,
+        columns=tuple((column.name, column.type) for column in definition.columns),
+        sources=tuple(str(source.name) for source in definition.sources),
+        strategies=possible(plan, definition),
+        key=(),
+        tree=(),
+        not_incremental=None,
+        reads_clock=definition.reads_clock,
+        deterministic=definition.deterministic,
+        location=definition.location or None,
+        pinned_sql=pinned,
+    )
+    if isinstance(plan, NotIncremental):
+        return replace(described, not_incremental=plan.what)
+    names = {name: str(source.name) for name, source in source_names(definition).items()}
+    return replace(
+        described,
+        key=plan.key_columns(),
+        tree=tuple(shown(plan.node, names, dialect=plan.dialect)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

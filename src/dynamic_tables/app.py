@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from dynamic_tables import ddl
-from dynamic_tables.answers import Explanation, Verification
+from dynamic_tables.answers import Explanation, Verification, explained
 from dynamic_tables.declare import Declarations, Declared
 from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
@@ -316,33 +316,10 @@ class DynamicTables:
             state = None  # not a name, so it is a query
         if state is not None:
             return self._explain_table(state)
-        analysis = self._declarations.analyse(query_or_name)
-        return Explanation(
-            table=None,
-            query=query_or_name,
-            columns=tuple((column.name, column.type) for column in analysis.columns),
-            sources=tuple(str(source.name) for source in analysis.sources),
-            strategies=_strategies(),
-            reads_clock=analysis.reads_clock,
-            deterministic=analysis.deterministic,
-            location=None,
-            pinned_sql=None,
-        )
+        return explained(self._lake, self._declarations.defined(query_or_name), None)
 
     def _explain_table(self, state: TableState) -> Explanation:
-        definition, build = state.definition, state.build
-        pinned = self._lake.pinned_sql(definition, build.pins, build.cut.instant) if build else None
-        return Explanation(
-            table=definition.name,
-            query=definition.query,
-            columns=tuple((column.name, column.type) for column in definition.columns),
-            sources=tuple(str(source.name) for source in definition.sources),
-            strategies=_strategies(),
-            reads_clock=definition.reads_clock,
-            deterministic=definition.deterministic,
-            location=definition.location,
-            pinned_sql=pinned,
-        )
+        return explained(self._lake, state.definition, state.build)
 
     def verify(self, name: str) -> Verification:
         """Compare a table with its query at the recorded cut, both ways, as bags of rows."""
@@ -408,9 +385,3 @@ def _strategy(name: str | None, tables: Sequence[str]) -> Strategy | None:
             hint="one of " + ", ".join(choices),
         )
     return Strategy(name)
-
-
-def _strategies() -> dict[Strategy, Reason | None]:
-    """`full` is possible for every query; the incremental ones are not there yet."""
-    possible = (Strategy.NO_DATA, Strategy.FULL)
-    return {s: None if s in possible else Reason.NOT_INCREMENTAL for s in Strategy}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamic_tables.compiler.fingerprint import fingerprint
+from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.ddl import CreateMode, CreateStatement
 from dynamic_tables.errors import Held, InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
@@ -82,6 +83,7 @@ class Declarations:
         self._lake.check_name(name)
         analysis = self.analyse(statement.query)
         definition = self.define(name, statement, analysis)
+        self._check_mode(definition)
         self._graph().check_no_cycle(definition)
         self._store.create_table(definition)
         reached(Step.DEFINED, str(name))
@@ -96,6 +98,12 @@ class Declarations:
 
     def analyse(self, query: str) -> Analysis:
         return self._lake.analyse(query, dynamic_sources(self._store.tables()))
+
+    def defined(self, query: str) -> Definition:
+        """What a query would be as a table; it has no name and no place."""
+        name = qualify(("explained",), self._lake.namespace())
+        statement = CreateStatement(parts=("explained",), query=query, options=Options())
+        return replace(self.define(name, statement, self.analyse(query)), location="")
 
     def define(self, name: TableName, statement: CreateStatement, analysis: Analysis) -> Definition:
         """The definition that a statement means."""
@@ -119,6 +127,19 @@ class Declarations:
             deterministic=analysis.deterministic,
             approximate=analysis.approximate,
         )
+
+    def _check_mode(self, definition: Definition) -> None:
+        """REFRESH_MODE = INCREMENTAL is refused now rather than at every refresh."""
+        if definition.options.refresh_mode is not RefreshMode.INCREMENTAL:
+            return
+        plan = self._lake.plan_of(definition)
+        if isinstance(plan, NotIncremental):
+            raise Refused(
+                f"REFRESH_MODE = INCREMENTAL, but the query can only be recomputed: {plan.what}",
+                reason=Reason.MODE_REFUSES_FULL,
+                about=str(definition.name),
+                hint="REFRESH_MODE = AUTO recomputes it",
+            )
 
     def _graph(self) -> Graph:
         return Graph(state.definition for state in self._store.tables())
@@ -156,6 +177,7 @@ class Declarations:
         new = replace(
             fresh, table_id=old.table_id, location=old.location, revision=old.revision + 1
         )
+        self._check_mode(new)
         self._graph().check_no_cycle(new)
         same_query = new.fingerprint == old.fingerprint
         replacing = statement.mode is CreateMode.OR_REPLACE
@@ -291,13 +313,6 @@ def _check_options(name: TableName, options: Options, columns: tuple[Column, ...
                 about=str(name),
                 hint="its columns: " + ", ".join(c.name for c in columns),
             )
-    if options.refresh_mode is RefreshMode.INCREMENTAL:
-        raise Refused(
-            "REFRESH_MODE = INCREMENTAL: this release has no incremental strategy for the query",
-            reason=Reason.MODE_REFUSES_FULL,
-            about=str(name),
-            hint="REFRESH_MODE = AUTO takes the best strategy there is",
-        )
 
 
 def _check_column_names(old: Definition, new: Definition) -> None:

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     NET_EMPTY = "NET_EMPTY"  # sources changed, the result did not
     CHANGED = "CHANGED"  # sources changed, and their changes are what was read
     NO_FEED = "NO_FEED"  # a source that changed keeps no change feed
+    CHANGES_FAILED = "CHANGES_FAILED"  # an expression failed on a row that came and went
     NOT_INCREMENTAL = "NOT_INCREMENTAL"  # the strategy that was asked for is not possible
     NON_DETERMINISTIC = "NON_DETERMINISTIC"  # a function's result may differ between two runs
     TIME_IN_OUTPUT = "TIME_IN_OUTPUT"  # the time is part of the result, so every row changes

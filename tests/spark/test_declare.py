@@ -179,7 +179,9 @@ def test_show_describe_explain(tables: dt.DynamicTables) -> None:
     explained = tables.sql("EXPLAIN DYNAMIC TABLE counted")
     assert "VERSION AS OF" in (explained.pinned_sql or "")
     assert explained.strategies[dt.Strategy.FULL] is None
-    assert explained.strategies[dt.Strategy.KEYS] is dt.Reason.NOT_INCREMENTAL
+    assert explained.strategies[dt.Strategy.KEYS] is None
+    assert explained.strategies[dt.Strategy.APPEND] is dt.Reason.NOT_MONOTONE
+    assert explained.key == ("a",)
     assert tables.sql(f"EXPLAIN CREATE DYNAMIC TABLE x AS {QUERY}").columns == (
         ("a", "INT"),
         ("n", "BIGINT"),

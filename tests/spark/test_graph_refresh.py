@@ -53,7 +53,7 @@ def test_all_tables_of_one_refresh_stand_at_one_cut(diamond: dt.DynamicTables) -
 def test_a_moving_row_reaches_every_table(diamond: dt.DynamicTables) -> None:
     diamond.sql("UPDATE src SET v = 30 WHERE id = 1")
     diamond.sql("DELETE FROM src WHERE id = 3")
-    assert [p.reason for p in diamond.plan()] == ["NOT_INCREMENTAL"] * 4
+    assert [p.reason for p in diamond.plan()] == ["NO_FEED", "CHANGED", "CHANGED", "NO_FEED"]
     report = diamond.refresh()
     assert report["base"].strategy == "full"
     assert report["base"].work.rows_deleted == 2  # children see real changes only
@@ -134,7 +134,7 @@ def test_a_failing_table_takes_its_children_along_and_nobody_else(
     outcome = {record.table.name: (record.outcome, record.reason) for record in report.records}
     assert outcome["divided"] == ("failed", "QUERY_FAILED")
     assert outcome["under"] == ("failed", "UPSTREAM_FAILED")
-    assert outcome["beside"] == ("done", "NOT_INCREMENTAL")
+    assert outcome["beside"] == ("done", "NO_FEED")
     assert "DIVIDE_BY_ZERO" in (report["divided"].error or "")
     assert bag(diamond.read("divided").collect()) == before
     with pytest.raises(dt.RefreshFailed) as caught:

@@ -1,14 +1,11 @@
-"""Strategies on Delta: many queries at once over changing tables, each kept up to date by changes."""
+"""Strategies on Delta: many queries at once, each kept up to date by what changed."""
 
 from __future__ import annotations
-
-import random
-from collections.abc import Callable
 
 import pytest
 
 import dynamic_tables as dt
-from oracle import bag, check
+from oracle import check
 
 pytestmark = pytest.mark.spark
 

@@ -7,10 +7,20 @@ from dataclasses import replace
 import pytest
 from builders import build, definition, pin
 
+from dynamic_tables.compiler.plan import plan_query
+from dynamic_tables.compiler.refused import unfaithful
+from dynamic_tables.model import Strategy
 from dynamic_tables.refresh.decide import Facts, decide
 
 TABLE = definition("metrics", reads=("orders",))
 BUILT = build("metrics", 1, {"id-orders": 1}, pins=(pin("orders", 1),))
+PLAN = plan_query(
+    "SELECT a, count(*) AS n FROM orders GROUP BY a",
+    {"orders": ("a",)},
+    columns=("a", "n"),
+    dialect="duckdb",
+)
+MOVED = frozenset({"orders"})
 QUIET = Facts(
     definition=TABLE,
     build=BUILT,
@@ -18,7 +28,9 @@ QUIET = Facts(
     moved=frozenset(),
     clock_moved=False,
     foreign_change=False,
-    forced=False,
+    without_feed=False,
+    plan=PLAN,
+    forced=None,
 )
 
 
@@ -27,20 +39,30 @@ QUIET = Facts(
     [
         (QUIET, ("refresh", "no_data", "NOT_MOVED")),
         (replace(QUIET, build=None), ("initialize", "full", "FIRST_LOAD")),
-        (replace(QUIET, moved=frozenset({"orders"})), ("refresh", "full", "NOT_INCREMENTAL")),
-        (replace(QUIET, clock_moved=True), ("refresh", "full", "TIME_PASSED")),
+        (replace(QUIET, moved=MOVED), ("refresh", "keys", "CHANGED")),
+        (replace(QUIET, moved=MOVED, forced=Strategy.ROWS), ("refresh", "rows", "CHANGED")),
+        (replace(QUIET, moved=MOVED, without_feed=True), ("refresh", "full", "NO_FEED")),
+        (
+            replace(QUIET, moved=MOVED, definition=replace(TABLE, deterministic=False)),
+            ("refresh", "full", "NON_DETERMINISTIC"),
+        ),
+        (
+            replace(QUIET, moved=MOVED, plan=unfaithful("PIVOT")),
+            ("refresh", "full", "SQL_NOT_FAITHFUL"),
+        ),
+        (replace(QUIET, clock_moved=True), ("refresh", "keys", "TIME_PASSED")),
         (replace(QUIET, foreign_change=True), ("refresh", "full", "FOREIGN_CHANGE")),
         (
             replace(QUIET, build=replace(BUILT, fingerprint="f/another")),
             ("refresh", "full", "VIEW_CHANGED"),
         ),
-        (replace(QUIET, forced=True), ("refresh", "full", "FORCED")),
+        (replace(QUIET, forced=Strategy.FULL), ("refresh", "full", "FORCED")),
         (
             replace(QUIET, pins=(pin("orders", 1, source_id="another"),)),
             ("refresh", "full", "SOURCE_REPLACED"),
         ),
         (
-            replace(QUIET, definition=replace(TABLE, fingerprint="another"), forced=True),
+            replace(QUIET, definition=replace(TABLE, fingerprint="another"), forced=Strategy.FULL),
             ("reinitialize", "full", "DEFINITION_CHANGED"),
         ),
     ],

@@ -66,6 +66,10 @@ class DeltaPlan:
             return self.key
         return Key(inputs=((self.node, exact),), values=exact)
 
+    def key_columns(self) -> tuple[str, ...]:
+        """The declared names of the key."""
+        return tuple(map(self._declared, self.key.columns)) if self.key else ()
+
     def possible(self) -> Possible:
         """Every strategy, and why not."""
         return {

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dynamic_tables.compiler.plan import DeltaPlan
+from dynamic_tables.compiler.plan import DeltaPlan, Possible
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.errors import InvalidInput, Refused
 from dynamic_tables.model import Action, Build, Definition, Pin, Strategy
 from dynamic_tables.options import RefreshMode
 from dynamic_tables.reasons import Reason
 
+INCREMENTAL = (Strategy.APPEND, Strategy.KEYS, Strategy.ROWS)
 # Reasons for which even REFRESH_MODE = INCREMENTAL computes the whole query.
 UNAVOIDABLE = frozenset({Reason.FIRST_LOAD, Reason.DEFINITION_CHANGED, Reason.FORCED})
 
@@ -105,10 +106,21 @@ def cheapest(plan: DeltaPlan, definition: Definition) -> Strategy:
     return Strategy.KEYS if by_key else Strategy.ROWS
 
 
+def possible(plan: DeltaPlan | NotIncremental, definition: Definition) -> Possible:
+    """Every strategy of a table, and why not."""
+    always: Possible = {Strategy.NO_DATA: None, Strategy.FULL: None}
+    if isinstance(plan, NotIncremental) or not definition.deterministic:
+        failed = plan.reason if isinstance(plan, NotIncremental) else Reason.NON_DETERMINISTIC
+        return dict.fromkeys(INCREMENTAL, failed) | dict(always)
+    found = dict(plan.possible())
+    if definition.approximate:  # their last digits differ between runs: rows are found by key
+        found[Strategy.ROWS] = Reason.NON_DETERMINISTIC
+        found[Strategy.KEYS] = None
+    return found
+
+
 def _check_possible(plan: DeltaPlan, definition: Definition, wanted: Strategy) -> None:
-    reason = plan.possible().get(wanted, Reason.NOT_INCREMENTAL)
-    if wanted is Strategy.ROWS and definition.approximate:
-        reason = Reason.NON_DETERMINISTIC
+    reason = possible(plan, definition).get(wanted, Reason.NOT_INCREMENTAL)
     if reason is not None:
         raise InvalidInput(
             f"strategy {wanted.value!r} is not possible for this query: {reason.value}",

@@ -17,7 +17,7 @@ from typing import Any
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.errors import DynamicTablesError, Held, RefreshError
-from dynamic_tables.lake.base import Commit, Moves, Rows, Stamp, Standing, WorkArea
+from dynamic_tables.lake.base import Commit, Delta, Moves, Rows, Stamp, Standing, WorkArea
 from dynamic_tables.model import (
     Action,
     Build,
@@ -169,13 +169,31 @@ class TableRefresh:
             moved=facts.moved,
             clock_moved=facts.clock_moved,
         )
-        found = area.delta(self._definition, facts.plan, decision.strategy, moves, standing.version)
+        found = self._delta(area, facts.plan, decision.strategy, moves, standing)
         if isinstance(found, Reason):
             check_mode(self._definition, found)
             full = replace(decision, strategy=Strategy.FULL, reason=found)
             return self._recomputed(area, state, standing, full)
         decision = replace(decision, strategy=found.strategy)
         return decision, _Write(area=area, rows=None, changes=found.changes)
+
+    def _delta(
+        self,
+        area: WorkArea,
+        plan: DeltaPlan,
+        strategy: Strategy,
+        moves: Moves,
+        standing: Standing,
+    ) -> Delta | Reason:
+        """A row that came and went between two refreshes is in no state, but in the changes: an
+        expression may fail on it. The query itself decides then."""
+        try:
+            return area.delta(self._definition, plan, strategy, moves, standing.version)
+        except self._lake.faults as error:
+            told = self._lake.told(error, about=str(self._definition.name))
+            if told.reason is not Reason.QUERY_FAILED:
+                raise
+            return Reason.CHANGES_FAILED
 
     def _prepared(
         self, area: WorkArea, rows: Rows, state: TableState, standing: Standing

@@ -123,6 +123,9 @@ def explanation_text(explained: Explanation) -> RenderableType:
     ]
     facts: dict[str, Cell] = {
         "strategies": ", ".join(possible),
+        "key": ", ".join(explained.key),
+        "not incremental": explained.not_incremental or "",
+        "plan": "\n".join(explained.tree),
         "not possible": ", ".join(other) or "none",
         "sources": ", ".join(explained.sources) or "none",
         "columns": ", ".join(f"{name} {type_}" for name, type_ in explained.columns),
