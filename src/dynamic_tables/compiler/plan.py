@@ -59,7 +59,9 @@ class DeltaPlan:
         """
         fuzzy = {name.lower() for name in approximate}
         pairs = zip(self.node.columns, self.columns, strict=True)
-        exact = tuple(tree.column(name) for name, declared in pairs if declared.lower() not in fuzzy)
+        exact = tuple(
+            tree.column(name) for name, declared in pairs if declared.lower() not in fuzzy
+        )
         if self.key is not None and all(value in exact for value in self.key.values):
             return self.key
         return Key(inputs=((self.node, exact),), values=exact)
