@@ -53,10 +53,10 @@ def check(tables: dt.DynamicTables, *names: str) -> None:
             assert stored(tables, state) == expected(tables, state), state.definition.name
 
 
-def check_lake(tables: dt.DynamicTables) -> None:
+def check_lake(tables: dt.DynamicTables, *names: str) -> None:
     """Every table equals its query; its numbers have no gap and no repeat; nothing is left open."""
-    check(tables)
-    for state in tables.list():
+    check(tables, *names)
+    for state in [tables.show(name) for name in names] if names else tables.list():
         definition = state.definition
         assert tables.store.intent(definition.table_id) is None
         assert tables.store.holder(definition.table_id) is None

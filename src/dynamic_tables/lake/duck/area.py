@@ -264,6 +264,8 @@ class DuckArea:
         except BaseException:  # whatever it was, this connection must not keep half of it
             self._rollback()
             raise
+        finally:
+            self._lake.committed()
 
     def _rollback(self) -> None:
         """A COMMIT that failed has ended the transaction already."""

@@ -39,7 +39,7 @@ _SCHEMA = (
     f"SELECT schema_name FROM {METADATA}.ducklake_schema "  # noqa: S608  a constant
     "WHERE end_snapshot IS NULL AND lower(schema_name) = lower(?)"
 )
-KEPT_ANSWERS = 1_000  # of the present snapshot and a few before it
+KEPT_ANSWERS = 1_000  # questions; the oldest states of the lake are forgotten with all others
 _BYTES = (
     f"SELECT coalesce(sum(file_size_bytes), 0)::BIGINT FROM {METADATA}.ducklake_data_file "  # noqa: S608
     "WHERE table_id = ? AND end_snapshot IS NULL"
@@ -71,17 +71,25 @@ class View:
 
 
 class Catalog:
-    """Looks things up in the lake as it stands; between two snapshots, each answer is kept."""
+    """Looks things up in the lake as it stands; answers are kept until they may have changed."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._answers: dict[tuple, list[tuple]] = {}
 
     def rows(self, query: str, values: Sequence[str | int] = ()) -> list[tuple]:
-        question = (self._instance.newest_snapshot(), query, *values)
+        """About tables, views and columns: kept until the next DDL."""
+        return self._kept(("schema", self._instance.newest()[1], query, *values))
+
+    def rows_now(self, query: str, values: Sequence[str | int] = ()) -> list[tuple]:
+        """About rows: kept until the next snapshot."""
+        return self._kept(("rows", self._instance.newest()[0], query, *values))
+
+    def _kept(self, question: tuple) -> list[tuple]:
         if question not in self._answers:
             if len(self._answers) >= KEPT_ANSWERS:
                 self._answers = {}
+            _, _, query, *values = question
             self._answers[question] = self._instance.rows(query, values)
         return self._answers[question]
 

@@ -357,11 +357,14 @@ class DuckLake(StoredTables):
 
     def run(self, text: str) -> Result:
         """A statement of the user; its rows are those of this moment."""
-        with self._user_lock:
-            relation = self._user.sql(text)
-            if relation is not None:
-                relation.execute()
-            return Result(relation)
+        try:
+            with self._user_lock:
+                relation = self._user.sql(text)
+                if relation is not None:
+                    relation.execute()
+                return Result(relation)
+        finally:
+            self._instance.changed()
 
     def fetched(self, cursor: DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
         return fetched(cursor.sql(query))

@@ -96,7 +96,7 @@ class SnapshotLog:
             )
 
     def _read_on(self) -> None:
-        if self._instance.newest_snapshot() == self._read_to:
+        if self._instance.newest()[0] == self._read_to:
             return
         for version, changes, extra in self._instance.rows(_SNAPSHOTS, [SMALL_LAKE, self._read_to]):
             snapshot = _snapshot(version, changes, extra)

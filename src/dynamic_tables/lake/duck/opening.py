@@ -25,7 +25,10 @@ TESTED = "1.5.5"
 INSTALL_HINT = "pip install 'spark-dynamic-tables[ducklake]'"
 CATALOG_FILE = "catalog.ducklake"
 FILES = "files"
-_NEWEST = f"SELECT max(snapshot_id) FROM {METADATA}.ducklake_snapshot"  # noqa: S608  a constant
+_NEWEST = (
+    f"SELECT snapshot_id, schema_version FROM {METADATA}.ducklake_snapshot "  # noqa: S608  a constant
+    "ORDER BY snapshot_id DESC LIMIT 1"
+)
 
 _shared: dict[Path, Instance] = {}
 _shared_lock = threading.Lock()
@@ -40,6 +43,9 @@ class Instance:
     commit_lock: threading.RLock = field(default_factory=threading.RLock)
     users: int = 1
     _own: threading.local = field(default_factory=threading.local)  # a connection a thread
+    _generation: int = 0  # grows with everything that may have committed
+    _newest: tuple[int, int, int] | None = None  # generation, snapshot, schema version
+    _newest_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def cursor(self) -> DuckDBPyConnection:
         """A connection of its own, in the lake."""
@@ -53,9 +59,19 @@ class Instance:
             self._own.cursor = self.connection.cursor()
         return self._own.cursor.execute(statement, values).fetchall()
 
-    def newest_snapshot(self) -> int:
-        """The number of the lake's newest snapshot; whatever changes the lake makes a new one."""
-        return self.rows(_NEWEST)[0][0]
+    def changed(self) -> None:
+        """Somebody may have committed; this process is the only one that can."""
+        with self._newest_lock:
+            self._generation += 1
+
+    def newest(self) -> tuple[int, int]:
+        """The lake's newest snapshot and its schema version, which every DDL raises."""
+        generation = self._generation
+        if self._newest is None or self._newest[0] != generation:
+            snapshot, schema = self.rows(_NEWEST)[0]
+            self._newest = (generation, snapshot, schema)
+            return snapshot, schema
+        return self._newest[1:]
 
 
 def open_instance(folder: Path) -> Instance:

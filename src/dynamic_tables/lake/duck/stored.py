@@ -72,6 +72,7 @@ class StoredTables:
                 yield cursor
                 cursor.execute("COMMIT")
             finally:
+                self._instance.changed()
                 cursor.close()  # rolls back what was not committed
 
     @contextmanager
@@ -249,11 +250,12 @@ class StoredTables:
                 "ducklake_merge_adjacent_files($1, $3, schema => $2)",
             ):
                 self._instance.rows(f"CALL {call}", [SMALL_LAKE, name.schema, name.name])
+            self._instance.changed()
 
     # Looking
 
     def _kept(self, table_id: str) -> Kept | None:
-        for source_id, sequence, text in self.catalog.rows(_ROW, [table_id]):
+        for source_id, sequence, text in self.catalog.rows_now(_ROW, [table_id]):
             definition = Definition.from_json(json.loads(text))
             known = source_id or self._note_id(definition)
             if known:
@@ -303,6 +305,10 @@ class StoredTables:
         """All definitions in the lake, for rebuilding a lost store."""
         for (text,) in self._instance.rows(f"SELECT definition FROM {_OWN} ORDER BY table_id"):  # noqa: S608
             yield Definition.from_json(json.loads(text))
+
+    def committed(self) -> None:
+        """What was known about the lake may be old now."""
+        self._instance.changed()
 
     def take_number(self, cursor: DuckDBPyConnection, table_id: str, sequence: int) -> bool:
         """Take n inside a transaction; False if somebody has it, or it is not the next one."""
