@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from dynamic_tables.connect import STORE_FILE, connect
+from dynamic_tables.connect import STORE_FILE, connect, folder_of, is_ducklake
 from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.lake import embedded
 from dynamic_tables.model import Status, TableState, utc_now
@@ -50,15 +50,16 @@ class Check:
 
 def examine(settings: Settings, *, spark: bool, say: Callable[[str], None]) -> list[Check]:
     """All checks, in the order in which things build on each other."""
-    folder = Path(settings["lake"]).expanduser().absolute()
+    place = settings["lake"]
+    folder = folder_of(place)
+    surroundings = [_python(), _folder(folder), _space(folder), *_store(settings, folder)]
+    if is_ducklake(place):
+        return [*surroundings, _tried_unknown(settings, say)]
     checks = [
-        _python(),
+        *surroundings,
         _tried("java", embedded.check_java),
         _tried("packages", embedded.check_packages),
         _jars(settings),
-        _folder(folder),
-        _space(folder),
-        *_store(settings, folder),
         _drivers(folder),
     ]
     if spark:

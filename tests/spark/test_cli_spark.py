@@ -1,4 +1,7 @@
-"""The command line on a real lake: one lake for all tests, in the order of a user's day."""
+"""The command line on Spark: the demo, and what a user does with the lake that it leaves.
+
+Every verb and option is tested on the small lake (tests/ducklake), where a call costs no JVM.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,14 @@ from click.testing import CliRunner, Result
 from dynamic_tables.cli import program
 from dynamic_tables.connect import STORE_FILE
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("cli")]
+pytestmark = pytest.mark.spark
 
-SETUP = """
--- a comment; with a semicolon
-CREATE TABLE orders (id INT, customer STRING, amount DECIMAL(10,2)) USING delta;
-INSERT INTO orders VALUES (1, 'ann;bob', 5), (2, 'ann;bob', 6), (3, NULL, 7);
-SELECT * FROM orders ORDER BY id
-"""
 Run = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cli") / "lake"
+    return tmp_path_factory.mktemp("cli") / "shop"
 
 
 @pytest.fixture(scope="module")
@@ -42,124 +39,39 @@ def dt(lake: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def shop(dt: Run) -> Run:
-    """A base table and two dynamic tables, made from the command line alone."""
-    data = json.loads(dt("sql", "-f", "-", "--json", input=SETUP).stdout)
-    assert [item.get("columns") for item in data] == [None, None, ["id", "customer", "amount"]]
-    assert data[2]["rows"][0] == [1, "ann;bob", "5.00"]
-    query = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
-    flags = ("--target-lag", "5 minutes", "--json")
-    created = json.loads(dt("create", "totals", "--query", query, *flags).stdout)
-    assert (created["did"], created["refresh"][0]["reason"]) == ("created", "FIRST_LOAD")
-    assert "totals" in dt("sql", "CREATE DYNAMIC TABLE big AS SELECT * FROM totals").stdout
-    return dt
+def demo(dt: Run, lake: Path) -> str:
+    """What the demo prints; its lake stays for the tests below."""
+    return dt("demo", "--keep", str(lake)).stdout
 
 
-def test_plan_refresh_and_history(shop: Run) -> None:
-    shop("sql", "INSERT INTO orders VALUES (4, 'carl', 100)")
-    planned = json.loads(shop("plan", "--json").stdout)
-    assert [row["table"] for row in planned] == ["default.totals", "default.big"]
-    assert planned[0]["detail"] == "changed: default.orders"
-    shown = shop("refresh", "big").stdout
-    assert "NOT_MOVED" in shown
-    report = json.loads(shop("refresh", "big", "--upstream", "--json").stdout)
-    assert [record["outcome"] for record in report["tables"]] == ["done", "done"]
-    records = json.loads(shop("history", "totals", "--limit", "1", "--json").stdout)
-    assert [record["refresh_id"] for record in records] == [report["refresh_id"]]
-    assert "FIRST_LOAD" in shop("history").stdout
+def test_demo(demo: str, lake: Path) -> None:
+    assert demo.count("equals its query") == 4
+    assert "shop.customers has version" in demo
+    assert "NET_EMPTY" in demo
+    assert (lake / STORE_FILE).exists()
 
 
-def test_list_graph_and_show(shop: Run) -> None:
-    listed = json.loads(shop("list", "--json").stdout)
-    assert [table["table"] for table in listed] == ["default.big", "default.totals"]
-    assert "5 minutes" in shop("list").stdout
-    edges = json.loads(shop("graph", "--json").stdout)["edges"]
-    assert {"from": "default.totals", "to": "default.big"} in edges
-    lines = shop("graph").stdout.splitlines()
-    assert [line.split(" @")[0] for line in lines] == [
-        "default.orders",
-        "└── default.totals",
-        "    └── default.big",
-    ]
-    shop("sql", "INSERT INTO orders VALUES (5, 'dora', 1)")
-    shown = json.loads(shop("show", "totals", "--json").stdout)
-    assert shown["newest"]["default.orders"] == shown["reads"]["default.orders"] + 1
-    text = shop("show", "totals").stdout
-    assert "target_lag = 5 minutes" in text
-    assert "(newest: " in text
-    assert "SELECT customer, sum(amount)" in text
+def test_change_plan_refresh(demo: str, dt: Run) -> None:
+    dt("sql", "UPDATE shop.customers SET region = 'moon' WHERE id = 1")
+    planned = json.loads(dt("plan", "--json").stdout)
+    assert len(planned) == 4
+    assert any(row["detail"] == "changed: shop.customers" for row in planned)
+    report = json.loads(dt("refresh", "--json").stdout)
+    assert {record["outcome"] for record in report["tables"]} == {"done"}
+    records = json.loads(dt("history", "--limit", "4", "--json").stdout)
+    assert {record["refresh_id"] for record in records} == {report["refresh_id"]}
 
 
-def test_explain(shop: Run) -> None:
-    explained = json.loads(shop("explain", "totals", "--json").stdout)
-    assert explained["strategies"]["full"] == "possible"
-    assert "VERSION AS OF" in explained["pinned_sql"]
-    assert "id INT" in shop("explain", "SELECT id FROM orders").stdout
-
-
-def test_sql_prints_rows_and_our_objects(shop: Run) -> None:
-    assert "the first 1 rows" in shop("sql", "SELECT * FROM orders", "--rows", "1").stdout
-    assert "default.big" in shop("sql", "SHOW DYNAMIC TABLES; DESCRIBE DYNAMIC TABLE big").stdout
-    assert "FORCED" in shop("sql", "REFRESH DYNAMIC TABLE totals FULL").stdout
-    failed = shop("sql", "SELECT 1/0", code=2).stderr
+def test_errors_of_spark_are_one_line(demo: str, dt: Run) -> None:
+    failed = dt("sql", "SELECT 1/0", code=2).stderr
     assert "DIVIDE_BY_ZERO" in failed
     assert "\tat " not in failed, "no stack traces of Java on the terminal"
 
 
-def test_alter_suspend_and_optimize(shop: Run) -> None:
-    assert "altered" in shop("alter", "totals", "--cardinality-threshold=0.5").stdout
-    assert "unchanged" in shop("alter", "totals", "--cardinality-threshold=0.5").stdout
-    assert "altered" in shop("alter", "totals", "--unset", "CARDINALITY_THRESHOLD").stdout
-    assert "optimized" in shop("optimize", "totals").stdout
-    shop("suspend", "totals")
-    assert "[SUSPENDED]" in shop("refresh", "totals", code=4).stderr
-    assert "resumed" in shop("resume", "totals").stdout
-
-
-def test_a_failing_table(shop: Run) -> None:
-    flags = ("--initialize", "ON_SCHEDULE")
-    shop("create", "broken", "--query", "SELECT id / 0 AS n FROM orders", *flags)
-    failed = shop("refresh", "broken", "--json", code=3)
-    assert json.loads(failed.stdout)["tables"][0]["reason"] == "QUERY_FAILED"
-    assert "DIVIDE_BY_ZERO" in json.loads(failed.stderr)["error"]
-    shop("drop", "broken")
-
-
-def test_verify_tells_right_from_wrong(shop: Run) -> None:
-    shop("refresh")
-    assert all(item["ok"] for item in json.loads(shop("verify", "--json").stdout))
-    shop("sql", "DELETE FROM totals WHERE customer = 'carl'")
-    wrong = shop("verify", code=3).stdout
-    assert "default.totals" in wrong
-    assert "1 rows missing, 0 unexpected" in wrong
-    assert "carl" in wrong
-    assert "✓ default.big" in wrong
-    assert "FOREIGN_CHANGE" in shop("refresh").stdout
-    shop("verify")
-
-
-def test_doctor_finds_and_mends_a_lost_store(shop: Run, lake: Path) -> None:
-    assert json.loads(shop("doctor", "--json").stdout)["ok"]
+def test_doctor_finds_and_mends_a_lost_store(demo: str, dt: Run, lake: Path) -> None:
     for file in lake.glob(f"{STORE_FILE}*"):
         file.unlink()
-    sick = shop("list", code=2).stderr
-    assert "[STORE_MISSING]" in sick
-    restored = json.loads(shop("doctor", "--rebuild", "--json").stdout)["restored"]
-    assert restored == ["default.totals", "default.big"]
-    shop("verify")
-
-
-def test_drop(shop: Run) -> None:
-    assert "[HAS_CHILDREN]" in shop("drop", "totals", code=4).stderr
-    dropped = json.loads(shop("drop", "totals", "--cascade", "--json").stdout)
-    assert dropped == {"dropped": ["default.big", "default.totals"]}
-    assert "there was none" in shop("drop", "totals", "--if-exists").stdout
-    assert "[UNKNOWN_TABLE]" in shop("drop", "totals", code=2).stderr
-
-
-def test_demo(dt: Run, tmp_path: Path) -> None:
-    shown = dt("demo", "--keep", str(tmp_path / "shop")).stdout
-    assert shown.count("equals its query") == 4
-    assert "shop.customers has version" in shown
-    assert "NET_EMPTY" in shown
-    assert (tmp_path / "shop" / STORE_FILE).exists()
+    assert "[STORE_MISSING]" in dt("list", code=2).stderr
+    restored = json.loads(dt("doctor", "--rebuild", "--json").stdout)["restored"]
+    assert len(restored) == 4
+    assert all(item["ok"] for item in json.loads(dt("verify", "--json").stdout))

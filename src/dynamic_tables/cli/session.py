@@ -14,8 +14,9 @@ import click
 from rich.console import Console, RenderableType
 
 from dynamic_tables.app import DynamicTables
-from dynamic_tables.connect import STORE_FILE, connect
+from dynamic_tables.connect import STORE_FILE, connect, folder_of, is_ducklake
 from dynamic_tables.errors import SetupError
+from dynamic_tables.names import SMALL_LAKE
 from dynamic_tables.reasons import Reason
 from dynamic_tables.render import ProgressLine, console
 from dynamic_tables.settings import Settings, load_settings
@@ -44,7 +45,7 @@ class Invocation:
     def tables(self, doing: str = "working") -> Generator[DynamicTables]:
         """The tables of the lake, with Spark; a progress line shows what Spark is doing."""
         with self.progress() as line:
-            line.say("starting Spark")
+            line.say("opening the lake")
             opened = connect(settings=self.settings, say=self.note)
             line.watch(opened, doing)
             try:
@@ -64,12 +65,12 @@ class Invocation:
         time."""
         place = self.settings["store"] or self._store_file()
         with open_store(place) as store:
-            lake = cast("Any", _NoSpark())
+            lake = cast("Any", _NoLake(self.settings["lake"]))
             yield DynamicTables(lake, store, self.settings, say=self.note)
 
     def _store_file(self) -> Path:
         """The embedded store; looking at a lake that is not there must not make one."""
-        folder = Path(self.settings["lake"]).expanduser().absolute()
+        folder = folder_of(self.settings["lake"])
         if not (folder / STORE_FILE).is_file():
             raise SetupError(
                 "there is no lake with dynamic tables here",
@@ -111,8 +112,11 @@ class Invocation:
             self._line.stop()
 
 
-class _NoSpark:
+class _NoLake:
     """Stands where the lake would be: it knows in which schema a process begins, and no more."""
 
+    def __init__(self, place: str) -> None:
+        self._small = is_ducklake(place)
+
     def namespace(self) -> tuple[str, str]:
-        return ("spark_catalog", "default")
+        return (SMALL_LAKE, "main") if self._small else ("spark_catalog", "default")
