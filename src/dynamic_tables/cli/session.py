@@ -14,8 +14,9 @@ import click
 from rich.console import Console, RenderableType
 
 from dynamic_tables.app import DynamicTables
-from dynamic_tables.connect import STORE_FILE, connect
+from dynamic_tables.connect import STORE_FILE, connect, folder_of, is_ducklake
 from dynamic_tables.errors import SetupError
+from dynamic_tables.names import SMALL_LAKE
 from dynamic_tables.reasons import Reason
 from dynamic_tables.render import ProgressLine, console
 from dynamic_tables.settings import Settings, load_settings
@@ -42,9 +43,9 @@ class Invocation:
 
     @contextmanager
     def tables(self, doing: str = "working") -> Generator[DynamicTables]:
-        """The tables of the lake, with Spark; a progress line shows what Spark is doing."""
+        """The tables of the lake, with its engine; a progress line shows what that is doing."""
         with self.progress() as line:
-            line.say("starting Spark")
+            line.say("opening" if is_ducklake(self.settings["lake"]) else "starting Spark")
             opened = connect(settings=self.settings, say=self.note)
             line.watch(opened, doing)
             try:
@@ -60,16 +61,16 @@ class Invocation:
 
     @contextmanager
     def records(self) -> Generator[DynamicTables]:
-        """The tables as the store knows them: for verbs that need no Spark, in a fraction of the
+        """The tables as the store knows them: for verbs that need no engine, in a fraction of the
         time."""
         place = self.settings["store"] or self._store_file()
         with open_store(place) as store:
-            lake = cast("Any", _NoSpark())
+            lake = cast("Any", _NoEngine(is_ducklake(self.settings["lake"])))
             yield DynamicTables(lake, store, self.settings, say=self.note)
 
     def _store_file(self) -> Path:
         """The embedded store; looking at a lake that is not there must not make one."""
-        folder = Path(self.settings["lake"]).expanduser().absolute()
+        folder = folder_of(self.settings["lake"])
         if not (folder / STORE_FILE).is_file():
             raise SetupError(
                 "there is no lake with dynamic tables here",
@@ -111,8 +112,11 @@ class Invocation:
             self._line.stop()
 
 
-class _NoSpark:
+class _NoEngine:
     """Stands where the lake would be: it knows in which schema a process begins, and no more."""
 
+    def __init__(self, ducklake: bool) -> None:
+        self._ducklake = ducklake
+
     def namespace(self) -> tuple[str, str]:
-        return ("spark_catalog", "default")
+        return (SMALL_LAKE, "main") if self._ducklake else ("spark_catalog", "default")

@@ -1,0 +1,68 @@
+"""The command line over a DuckLake: the same verbs, no JVM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dynamic_tables.cli import program
+from dynamic_tables.settings import SETTINGS
+
+QUERY = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
+ORDERS = (
+    "CREATE TABLE orders (id INT, customer INT, amount INT);"
+    "INSERT INTO orders VALUES (1, 1, 5), (2, 1, 6), (3, NULL, 7)"
+)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for spec in SETTINGS:
+        monkeypatch.delenv(spec.environment, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def run(*arguments: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(program, ["--lake", "ducklake:./lake", *arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def data(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def test_verbs() -> None:
+    run("list", exit_code=2)  # looking at a lake that is not there does not make one
+    run("sql", ORDERS)
+    assert data("create", "totals", "--query", QUERY)["did"] == "created"
+    run("sql", "INSERT INTO orders VALUES (4, 1, 1)")
+    assert [row["reason"] for row in data("plan")] == ["NOT_INCREMENTAL"]
+    (refreshed,) = data("refresh")["tables"]
+    assert (refreshed["table"], refreshed["outcome"]) == ("main.totals", "done")
+    assert [row["ok"] for row in data("verify")] == [True]
+    assert [row["table"] for row in data("list")] == ["main.totals"]
+    assert [row["reason"] for row in data("history", "totals")] == ["NOT_INCREMENTAL", "FIRST_LOAD"]
+    assert data("show", "totals")["newest"].keys() == {"main.orders"}
+    (answer,) = data("sql", "SELECT customer, total::INT AS total FROM totals ORDER BY customer")
+    assert (answer["columns"], answer["rows"]) == (["customer", "total"], [[1, 12], [None, 7]])
+    assert "AT (VERSION" in data("explain", "totals")["pinned_sql"]
+    assert "totals" in run("graph").stdout
+    assert data("doctor")["ok"]
+    assert "syntax error" in run("sql", "SELEC 1", exit_code=2).output
+    run("drop", "totals")
+    assert data("list") == []
+
+
+def test_a_lost_store_is_rebuilt() -> None:
+    run("sql", ORDERS)
+    run("create", "totals", "--query", QUERY)
+    for file in Path("lake").glob("dynamic_tables.db*"):
+        file.unlink()
+    assert data("doctor", "--rebuild") == {"restored": ["main.totals"]}
+    assert [row["ok"] for row in data("verify")] == [True]
