@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from dynamic_tables.connect import STORE_FILE, connect, folder_of, is_ducklake
+from dynamic_tables.connect import DUCKLAKE, STORE_FILE, connect, folder_of, is_ducklake
 from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.lake import embedded
 from dynamic_tables.model import Status, TableState, utc_now
@@ -50,20 +50,20 @@ class Check:
 
 def examine(settings: Settings, *, spark: bool, say: Callable[[str], None]) -> list[Check]:
     """All checks, in the order in which things build on each other."""
-    place = settings["lake"]
-    folder = folder_of(place)
-    surroundings = [_python(), _folder(folder), _space(folder), *_store(settings, folder)]
-    if is_ducklake(place):
-        return [*surroundings, _tried_unknown(settings, say)]
+    folder = folder_of(settings["lake"])
+    place = [_folder(folder), _space(folder), *_store(settings, folder)]
+    if is_ducklake(settings["lake"]):
+        return [_python(), *place, *_with_engine("duckdb and ducklake", settings, folder, say)]
     checks = [
-        *surroundings,
+        _python(),
         _tried("java", embedded.check_java),
         _tried("packages", embedded.check_packages),
         _jars(settings),
+        *place,
         _drivers(folder),
     ]
     if spark:
-        checks += _with_spark(settings, folder, say)
+        checks += _with_engine("spark and delta", settings, folder, say)
     return checks
 
 
@@ -210,11 +210,13 @@ def _suspended(states: Sequence[TableState]) -> Check:
     )
 
 
-# Spark.
+# The engine.
 
 
-def _with_spark(settings: Settings, folder: Path, say: Callable[[str], None]) -> Iterator[Check]:
-    works = _tried("spark and delta", lambda: _probe(settings, say))
+def _with_engine(
+    name: str, settings: Settings, folder: Path, say: Callable[[str], None]
+) -> Iterator[Check]:
+    works = _tried(name, lambda: _probe(settings, say))
     yield works
     if works.ok and (folder / STORE_FILE).exists():
         yield _tried_unknown(settings, say)
@@ -222,13 +224,17 @@ def _with_spark(settings: Settings, folder: Path, say: Callable[[str], None]) ->
 
 def _probe(settings: Settings, say: Callable[[str], None]) -> str:
     """Write and read a table in a lake of its own."""
+    small = is_ducklake(settings["lake"])
     with tempfile.TemporaryDirectory(prefix="dynamic-tables-doctor-") as folder:
         apart = replace(settings, values={**settings.values, "store": ""})
-        with connect(folder, settings=apart, say=say) as tables:
-            tables.sql("CREATE TABLE probe (n INT) USING delta")
+        place = f"{DUCKLAKE}{folder}" if small else folder
+        with connect(place, settings=apart, say=say) as tables:
+            tables.sql(f"CREATE TABLE probe (n INT){'' if small else ' USING delta'}")
             tables.sql("INSERT INTO probe VALUES (1), (2), (3)")
             found = tables.sql("SELECT count(*) FROM probe").collect()[0][0]
             assert found == PROBE_ROWS, f"{found} rows read, {PROBE_ROWS} written"
+            if small:
+                return "a DuckLake table was written and read"
             return f"Spark {tables.spark.version}: a Delta table was written and read"
 
 

@@ -145,10 +145,16 @@ def test_a_reader_never_sees_a_state_between(tables: dt.DynamicTables) -> None:
     seen: set[tuple[int, int, int]] = set()
     stop = threading.Event()
 
+    failed: list[Exception] = []
+
     def read() -> None:
         session = tables.spark.newSession()
         while not stop.is_set():
-            row = session.sql("SELECT count(*), min(round), max(round) FROM wide").collect()[0]
+            try:
+                row = session.sql("SELECT count(*), min(round), max(round) FROM wide").collect()[0]
+            except Exception as error:  # noqa: BLE001  told below
+                failed.append(error)
+                return
             seen.add((row[0], row[1], row[2]))
 
     reader = threading.Thread(target=read)
@@ -160,6 +166,7 @@ def test_a_reader_never_sees_a_state_between(tables: dt.DynamicTables) -> None:
     finally:
         stop.set()
         reader.join()
+    assert failed == []
     assert seen <= {(50, n, n) for n in range(3)}
     assert len(seen) > 1
     tables.drop("wide", cascade=True)

@@ -201,6 +201,14 @@ CONSTRUCTS = [
     'select a, sum(n) m from (select a, b, count(*) n from r group by a, b having count(*) > 1) group by a',
     'select a from r where a = (select max(a) from s where s.d = r.b)',
     'select a, max(b) from (select a, b from r union all select a, d from s) group by a having max(b) > (select avg(e) from t)',
+    "select a from (select a, unnest([b,c]) v from r)",
+    "select count(*) n from (select a, unnest([b,c]) v from r)",
+    "select a, count(*) n from r group by a having count(*) > extract(day from current_date)",
+    "select a, b from r qualify rank() over (partition by a order by b) <= extract(day from current_date)",
+    "select v::varchar x from (select a as v from r union all select d + 0.5 from t)",
+    "select v::varchar x, count(*) n from (select a as v from r union all select d + 0.5 from t) group by all",
+    "select a from r except select e::varchar||'x' from t",
+    "select w.a, sum(w.b) over (partition by w.c) z from r w",
 ]  # fmt: skip
 
 
@@ -229,6 +237,19 @@ REFUSED = {
         "RECURSIVE"
     ),
     "SELECT DISTINCT ON (a) a, b FROM r": "SQL_NOT_FAITHFUL",
+    "SELECT 5 AS x, count(*) AS n FROM r GROUP BY ALL": "SQL_NOT_FAITHFUL",
+    "SELECT r.a, v.x FROM r, (VALUES (current_date)) v(x)": "TIME_IN_OUTPUT",
+    "SELECT r.a, (SELECT max(d) + extract(day FROM current_date) FROM s) AS x FROM r": "TIME_IN_OUTPUT",
+    "SELECT r.a, (SELECT max(d) + random() FROM s) AS x FROM r": "NON_DETERMINISTIC",
+    "SELECT a FROM r WHERE a IN (SELECT d + random() * 10 FROM s)": "NON_DETERMINISTIC",
+    "SELECT r.a, u.v FROM r, unnest((SELECT list(d ORDER BY d) FROM s)) u(v)": "SQL_NOT_FAITHFUL",
+    "SELECT count(*) AS n FROM r GROUP BY a IN (SELECT d FROM s)": "SQL_NOT_FAITHFUL",
+    "SELECT a FROM r WHERE a IN (SELECT DISTINCT ON (a) d FROM s ORDER BY a, d)": "SQL_NOT_FAITHFUL",
+    "SELECT a FROM r WHERE a IN (SELECT d FROM s USING SAMPLE 1)": "SQL_NOT_FAITHFUL",
+    "SELECT coalesce(*COLUMNS(*)) AS x FROM r": "SQL_NOT_FAITHFUL",
+    "SELECT struct_pack(a, b) AS x FROM r": "SQL_NOT_FAITHFUL",
+    "SELECT a FROM r WHERE (a, b) NOT IN (SELECT a, d FROM s)": "SQL_NOT_FAITHFUL",
+    "SELECT r AS z FROM r": "SQL_NOT_FAITHFUL",
     "SELECT a, (SELECT d FROM s LIMIT 1) AS d FROM r": "SQL_NOT_FAITHFUL",
 }
 
@@ -238,3 +259,19 @@ def test_refused(query: str, reason: str) -> None:
     plan = plan_query(query, SCHEMAS, columns=("x", "y"), dialect="duckdb")
     assert isinstance(plan, NotIncremental)
     assert plan.reason == reason
+
+
+SPARK_REFUSED = (
+    "SELECT a, b, count(*) AS n FROM r GROUP BY a, b WITH ROLLUP",
+    "SELECT a, b, count(*) AS n FROM r GROUP BY a, b GROUPING SETS ((a), (b))",
+    "SELECT a FROM r VERSION AS OF 1",
+    "SELECT hash(*) AS h FROM r",
+    "SELECT count(DISTINCT *) AS n FROM r",
+)
+
+
+@pytest.mark.parametrize("query", SPARK_REFUSED)
+def test_refused_on_spark(query: str) -> None:
+    plan = plan_query(query, SCHEMAS, columns=("x",), dialect="spark")
+    assert isinstance(plan, NotIncremental)
+    assert plan.reason == "SQL_NOT_FAITHFUL"

@@ -43,9 +43,9 @@ class Invocation:
 
     @contextmanager
     def tables(self, doing: str = "working") -> Generator[DynamicTables]:
-        """The tables of the lake, with Spark; a progress line shows what Spark is doing."""
+        """The tables of the lake, with its engine; a progress line shows what that is doing."""
         with self.progress() as line:
-            line.say("opening the lake")
+            line.say("opening" if is_ducklake(self.settings["lake"]) else "starting Spark")
             opened = connect(settings=self.settings, say=self.note)
             line.watch(opened, doing)
             try:
@@ -61,11 +61,11 @@ class Invocation:
 
     @contextmanager
     def records(self) -> Generator[DynamicTables]:
-        """The tables as the store knows them: for verbs that need no Spark, in a fraction of the
+        """The tables as the store knows them: for verbs that need no engine, in a fraction of the
         time."""
         place = self.settings["store"] or self._store_file()
         with open_store(place) as store:
-            lake = cast("Any", _NoLake(self.settings["lake"]))
+            lake = cast("Any", _NoEngine(is_ducklake(self.settings["lake"])))
             yield DynamicTables(lake, store, self.settings, say=self.note)
 
     def _store_file(self) -> Path:
@@ -112,11 +112,11 @@ class Invocation:
             self._line.stop()
 
 
-class _NoLake:
+class _NoEngine:
     """Stands where the lake would be: it knows in which schema a process begins, and no more."""
 
-    def __init__(self, place: str) -> None:
-        self._small = is_ducklake(place)
+    def __init__(self, ducklake: bool) -> None:
+        self._ducklake = ducklake
 
     def namespace(self) -> tuple[str, str]:
-        return (SMALL_LAKE, "main") if self._small else ("spark_catalog", "default")
+        return (SMALL_LAKE, "main") if self._ducklake else ("spark_catalog", "default")

@@ -16,6 +16,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
 from dynamic_tables.compiler import functions
+from dynamic_tables.compiler.check import check_tree
 from dynamic_tables.compiler.grouping import grouped
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.compiler.subqueries import attach, filtered
@@ -39,10 +40,11 @@ from dynamic_tables.compiler.tree import (
     conjuncts,
     has_subquery,
     rewritten,
-    unknown_columns,
 )
 from dynamic_tables.reasons import Reason
 
+TABLE_ARGS = frozenset({"this", "db", "catalog", "alias", "joins", "hints"})
+HELPERS = "_ivm"  # an alias that users may not have
 Schemas = Mapping[str, tuple[str, ...]]  # source key -> its columns
 
 
@@ -63,7 +65,7 @@ class Builder:
     def __init__(self, schemas: Schemas, *, dialect: str) -> None:
         self.dialect = dialect
         self._schemas = schemas
-        self._taken: set[str] = set()
+        self._taken = {HELPERS}
 
     def fresh(self, wanted: str) -> str:
         """A prefix or column that nobody has yet."""
@@ -73,6 +75,10 @@ class Builder:
             name = f"{wanted}_{number}"
         self._taken.add(name.lower())
         return name
+
+    def helper(self, purpose: str) -> str:
+        """A column of ours: its prefix is no alias of the query."""
+        return self.fresh(f"{HELPERS}.{purpose}")
 
     # Queries
 
@@ -124,7 +130,7 @@ class Builder:
 
     def select(self, ast: exp.Select, scope: Scope) -> Node:
         """FROM, WHERE, GROUP BY, HAVING, windows, QUALIFY, the list, DISTINCT: in this order."""
-        self._check_clauses(ast)
+        self.check_clauses(ast)
         node, scope = self.from_clause(ast, scope)
         if where := ast.args.get("where"):
             node = filtered(self, node, where.this, scope)
@@ -173,7 +179,7 @@ class Builder:
             raise unfaithful("two columns of one name in a subquery")
         return Distinct(child=listed) if ast.args.get("distinct") else listed
 
-    def _check_clauses(self, ast: exp.Select) -> None:
+    def check_clauses(self, ast: exp.Select) -> None:
         distinct = ast.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             raise unfaithful("DISTINCT ON")
@@ -217,6 +223,9 @@ class Builder:
         return node, scope
 
     def _table(self, item: exp.Table, scope: Scope) -> tuple[Node, Scope]:
+        unknown = [name for name, value in item.args.items() if value and name not in TABLE_ARGS]
+        if unknown:
+            raise unfaithful(f"{', '.join(unknown)} of a table")
         known = scope.queries.get(item.name.lower())
         if known is not None and not item.db:
             cte, outside = known
@@ -344,7 +353,7 @@ class Builder:
         def replace(found: Expression) -> Expression | None:
             if not isinstance(found, exp.Window):
                 return None
-            name = self.fresh("w.value")
+            name = self.helper("value")
             items.append((name, found))
             return column(name)
 
@@ -413,6 +422,5 @@ def build(query: str, schemas: Schemas, *, dialect: str) -> Node:
     except SqlglotError as error:
         raise unfaithful(f"sqlglot: {str(error).splitlines()[0]}") from error
     tree = Builder(schemas, dialect=dialect).query(ast, Scope())
-    if unknown := unknown_columns(tree):
-        raise unfaithful(f"a subquery that reads {', '.join(sorted(unknown))} from further out")
+    check_tree(tree, dialect=dialect)
     return tree

@@ -88,8 +88,18 @@ class Deltas:
     def keys_of(self, inputs: Inputs) -> str | None:
         """The name of the query that gives the distinct keys of the inputs' changes."""
         changed = [(self.of(node), values) for node, values in inputs]
-        moved = [(name, values) for name, values in changed if name is not None]
-        return self._keys(moved) if moved else None
+        if all(name is None for name, _ in changed):
+            return None
+        named = [
+            (name or self._nothing(node), values)
+            for (name, values), (node, _) in zip(changed, inputs, strict=True)
+        ]
+        return self._keys(named)
+
+    def _nothing(self, node: Node) -> str:
+        """No rows of a node, of its types."""
+        rows = self.emitter.rows(node, Side.AFTER)
+        return self.emitter.cte("n", f"SELECT * FROM ({rows}) AS q WHERE FALSE")
 
     # Linear operators
 
@@ -113,9 +123,17 @@ class Deltas:
             )
 
     def _union(self, node: Union) -> Iterator[str]:
-        for child in node.children:
-            if (changed := self.of(child)) is not None:
-                yield f"SELECT {self.emitter.listed(node.columns)}, {WEIGHT} FROM {changed}"
+        """Every branch is named, changed or not: together they decide the types."""
+        columns = self.emitter.listed(node.columns)
+        changed = [self.of(child) for child in node.children]
+        if not any(changed):
+            return
+        for child, name in zip(node.children, changed, strict=True):
+            if name is not None:
+                yield f"SELECT {columns}, {WEIGHT} FROM {name}"
+            else:
+                rows = self.emitter.rows(child, Side.AFTER)
+                yield f"SELECT {columns}, 0 AS {WEIGHT} FROM ({rows}) AS q WHERE FALSE"
 
     # Joins
 

@@ -235,10 +235,8 @@ class Emitter:
             case Window():
                 inside = all(value in node.keys for value in only.values)
                 return [only if inside else None], inside
-            case Union():
-                return [only for _ in node.children], True
-            case SetOperation():
-                return [only, only], True
+            case Union() | SetOperation():  # a branch may have other types than the whole
+                return [None for _ in children(node)], False
             case Join() | Mark():
                 return _through_join(node, only)
 

@@ -27,14 +27,18 @@ UNSTABLE = frozenset({
     "shuffle", "monotonically_increasing_id", "spark_partition_id", "input_file_name",
     "input_file_block_start", "input_file_block_length", "any_value", "arbitrary", "first",
     "first_value", "last", "last_value", "collect_list", "list", "approx_top_k", "setseed",
-    "nextval", "currval", "txid_current", "current_user", "user", "session_user", "version",
+    "approx_percentile", "percentile_approx", "approx_quantile", "histogram_numeric",
+    "aes_encrypt", "current_timezone", "nextval", "currval", "txid_current", "current_user",
+    "user", "session_user", "version",
     "current_database", "current_catalog", "current_schema", "reservoir_quantile", "mode",
 })  # fmt: skip
 UNSTABLE_KINDS = (
     exp.Rand, exp.Randn, exp.Uuid, exp.AnyValue, exp.First, exp.Last, exp.Mode,
-    exp.CurrentUser, exp.CurrentSchema,
+    exp.CurrentUser, exp.CurrentSchema, exp.ApproxQuantile,
 )  # fmt: skip
 NEEDS_ORDER = (exp.ArrayAgg, exp.GroupConcat)  # their result is the order of the rows
+
+NAMES_FIELDS = frozenset({"struct", "struct_pack", "row"})  # by the columns they are made of
 
 CLOCK_KINDS = (
     exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDatetime,
@@ -42,11 +46,14 @@ CLOCK_KINDS = (
 )  # fmt: skip
 CLOCK_NAMES = frozenset({
     "now", "today", "get_current_timestamp", "current_localtimestamp", "current_localtime",
-    "transaction_timestamp", "curdate", "get_current_time", "unix_timestamp",
+    "transaction_timestamp", "curdate", "age", "get_current_time", "unix_timestamp",
 })  # fmt: skip
 
 GENERATORS = (exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.PosexplodeOuter, exp.Unnest)
-OTHER_GENERATORS = frozenset({"unnest", "stack", "inline", "inline_outer", "flatten"})
+OTHER_GENERATORS = frozenset({
+    "unnest", "stack", "inline", "inline_outer", "flatten", "json_tuple", "variant_explode",
+    "variant_explode_outer",
+})  # fmt: skip
 
 
 def function_name(node: exp.Expr) -> str:

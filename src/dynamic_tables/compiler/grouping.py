@@ -27,6 +27,7 @@ from dynamic_tables.reasons import Reason
 if TYPE_CHECKING:
     from dynamic_tables.compiler.build import Builder, Scope
 
+NESTED = (exp.Rollup, exp.Cube, exp.GroupingSets)
 GroupingSet = tuple[Expression, ...]
 
 
@@ -82,7 +83,7 @@ class Folding:
         functions.check_stable(node)
         if functions.reads_clock(node):
             raise NotIncremental(Reason.TIME_IN_OUTPUT, "the time in an aggregate")
-        name = self.builder.fresh("a.value")
+        name = self.builder.helper("value")
         self.aggregates.append((name, node))
         return name
 
@@ -97,10 +98,11 @@ def grouped(
     sets = _grouping_sets(builder, group, expressions, scope)
     folding = Folding(builder)
     for key in {key: None for grouping in sets for key in grouping}:
-        functions.check_stable(key)
+        if not mentioned(key):
+            raise unfaithful("a constant in GROUP BY")
         if functions.reads_clock(key):
             raise NotIncremental(Reason.TIME_IN_OUTPUT, "the time in GROUP BY")
-        folding.keys.append((builder.fresh("g.key"), key))
+        folding.keys.append((builder.helper("key"), key))
     if len(sets) == 1:
         ready = [folding.folded(expression) for expression in expressions]
         result: Node = Aggregate(
@@ -144,6 +146,12 @@ def _grouping_sets(
         return [()]
     if group.args.get("all"):
         return [tuple(item for item in expressions if not _aggregates(item))]
+    clauses = _clauses(group) + [i for i in group.expressions if isinstance(i, NESTED)]
+    plain = [item for item in group.expressions if not isinstance(item, NESTED)]
+    if any(not item.expressions for item in clauses):
+        raise unfaithful("GROUP BY … WITH ROLLUP or WITH CUBE")
+    if builder.dialect == "spark" and clauses and plain:
+        raise unfaithful("plain keys beside ROLLUP, CUBE or GROUPING SETS")
     parts = [
         _sets_of(builder.resolved(item, scope)) for item in (*group.expressions, *_clauses(group))
     ]
@@ -196,7 +204,7 @@ def _several(
     """
     ids = _grouping_ids(builder, folding, expressions)
     ready = [folding.folded(expression) for expression in ids.replaced]
-    rows = builder.fresh("a.rows")
+    rows = builder.helper("rows")
     parts: list[Node] = []
     for chosen in sets:
         keys = tuple(named for named in folding.keys if named[1] in chosen)
@@ -236,7 +244,7 @@ def _grouping_ids(
             return None
         given = list(node.args.get("expressions") or ([node.this] if node.this else []))
         given = [item for item in given if isinstance(item, exp.Expr)]
-        name = builder.fresh("g.id")
+        name = builder.helper("id")
         arguments[name] = given or [key for _, key in folding.keys]
         return column(name)
 

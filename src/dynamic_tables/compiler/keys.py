@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dynamic_tables.compiler.functions import reads_clock
 from dynamic_tables.compiler.tree import (
     Aggregate,
     Distinct,
@@ -63,8 +64,8 @@ def key_of(node: Node) -> Key | None:
             inputs, values = keys_below(node)
             plain = all(isinstance(value, exp.Column) for value in values)
             return Key(inputs=inputs, values=values) if plain else None
-        case Filter():
-            return key_of(node.child)
+        case Filter():  # as time passes, rows enter and leave without a changed key
+            return None if reads_clock(node.condition) else key_of(node.child)
         case Project():
             return _projected(node)
         case _:

@@ -16,7 +16,7 @@ from dynamic_tables.compiler.delta import Deltas
 from dynamic_tables.compiler.emit import WEIGHT, Emitter, Leaves, Restriction, Side, key_column
 from dynamic_tables.compiler.keys import Key, key_of
 from dynamic_tables.compiler.prune import pruned
-from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.compiler.tree import Node
 from dynamic_tables.model import Strategy
 from dynamic_tables.reasons import Reason
@@ -125,6 +125,8 @@ def plan_query(
         node = pruned(build(query, schemas, dialect=dialect))
     except NotIncremental as reason:
         return reason
+    if len(node.columns) != len(columns):
+        return unfaithful("an item of the SELECT list that gives several columns")
     return DeltaPlan(
         node=node,
         columns=tuple(columns),

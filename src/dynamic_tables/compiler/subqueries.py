@@ -66,6 +66,7 @@ def _condition(builder: Builder, node: Node, part: Expression, scope: Scope) -> 
         inner = _inner(builder, bare.args["query"], scope)
         equal = _equal(builder.resolved(bare.this, scope), inner)
         if negated:
+            _check_single(builder, inner)
             equal = exp.Coalesce(this=exp.paren(equal), expressions=[exp.true()])
         return _partnered(node, inner, [*inner.ties, equal], negated=negated)
     node, ready = attach(builder, node, builder.resolved(part, scope), scope)
@@ -104,6 +105,12 @@ def _equal(value: Expression, inner: Inner) -> Expression:
     return exp.and_(*pairs)
 
 
+def _check_single(builder: Builder, inner: Inner) -> None:
+    """DuckDB has its own idea of NULLs in tuples."""
+    if builder.dialect == "duckdb" and len(inner.outputs) > 1:
+        raise unfaithful("tuples in NOT IN, or in IN as a value")
+
+
 def attach(
     builder: Builder, node: Node, expression: Expression, scope: Scope
 ) -> tuple[Node, Expression]:
@@ -136,7 +143,7 @@ def _marked(
 ) -> tuple[Node, str]:
     if any(map(functions.reads_clock, parts)):
         raise unfaithful("the time in a correlated condition")
-    name = builder.fresh("m.found")
+    name = builder.helper("found")
     mark = Mark(left=node, right=inner.node, condition=conjunction(parts), name=name)
     return mark, name
 
@@ -145,6 +152,7 @@ def _is_in(
     builder: Builder, node: Node, value: Expression, inner: Inner
 ) -> tuple[Node, Expression]:
     """TRUE with a partner; else NULL if some comparison is unknown; else FALSE."""
+    _check_single(builder, inner)
     equal = _equal(value, inner)
     node, found = _marked(builder, node, inner, [*inner.ties, equal])
     unknown = exp.Is(this=exp.paren(equal.copy()), expression=exp.null())
@@ -188,6 +196,7 @@ def _is_plain(ast: exp.Select) -> bool:
 
 def _body(builder: Builder, ast: exp.Select, scope: Scope) -> tuple[Node, list[Expression], Scope]:
     """FROM and WHERE of a subquery; conditions that read the outer row are kept apart."""
+    builder.check_clauses(ast)
     node, inside = builder.from_clause(ast, scope)
     ties: list[Expression] = []
     where = ast.args.get("where")
@@ -218,7 +227,7 @@ def _scalar(builder: Builder, node: Node, ast: Expression, scope: Scope) -> tupl
         raise unfaithful("a subquery in a scalar subquery's list")
     if not ties:
         one = Aggregate(child=inner, keys=(), aggregates=tuple(folding.aggregates))
-        name = builder.fresh("s.value")
+        name = builder.helper("value")
         right = Project(child=one, items=((name, value),))
         return Join(left=node, right=right, kind=JoinKind.INNER, condition=None), column(name)
     return _correlated(builder, node, inner, ties, folding, value)
@@ -244,7 +253,7 @@ def _correlated(
     empty = _over_nothing(value, folding)
     pairs = [_equality(tie, inner) for tie in ties]
     if all(pair is not None for pair in pairs):
-        keys = tuple((builder.fresh("c.key"), pair[0]) for pair in pairs if pair)
+        keys = tuple((builder.helper("key"), pair[0]) for pair in pairs if pair)
         on: list[Expression] = [
             exp.EQ(this=column(name), expression=pair[1])
             for (name, _), pair in zip(keys, pairs, strict=True)
@@ -254,7 +263,7 @@ def _correlated(
     else:
         child, keys, on = _domain(builder, node, inner, ties)
     grouped = Aggregate(child=child, keys=keys, aggregates=tuple(folding.aggregates))
-    name, there = builder.fresh("s.value"), builder.fresh("s.there")
+    name, there = builder.helper("value"), builder.helper("there")
     items: list[Named] = [(key, column(key)) for key, _ in keys]
     right = Project(child=grouped, items=(*items, (name, value), (there, exp.true())))
     joined = Join(left=node, right=right, kind=JoinKind.LEFT, condition=conjunction(on))
@@ -283,7 +292,7 @@ def _domain(
     asked = sorted({name for tie in ties for name in mentioned(tie)} - own)
     if not set(asked) <= set(node.columns):
         raise unfaithful("a subquery that reads two levels up")
-    names = {old: builder.fresh("d.key") for old in asked}
+    names = {old: builder.helper("key") for old in asked}
     values = Distinct(
         child=Project(child=node, items=tuple((names[old], column(old)) for old in asked))
     )
@@ -295,7 +304,7 @@ def _domain(
 
     condition = conjunction([rewritten(tie, renamed) for tie in ties])
     child = Join(left=values, right=inner, kind=JoinKind.INNER, condition=condition)
-    keys = tuple((builder.fresh("c.key"), column(names[old])) for old in asked)
+    keys = tuple((builder.helper("key"), column(names[old])) for old in asked)
     on: list[Expression] = [
         exp.NullSafeEQ(this=column(key), expression=column(old))
         for (key, _), old in zip(keys, asked, strict=True)

@@ -46,6 +46,7 @@ _location_locks: dict[str, threading.Lock] = {}
 _location_locks_guard = threading.Lock()
 LAID_OUT = 0  # the version of a stored table that has been made and nothing else
 SMALL_CHANGES = 10_000  # rows of a difference up to which it is held in the driver
+SMALL_BYTES = 10 * 2**20
 SAMPLE_ROWS = 20  # how many differing rows `verify` shows
 
 
@@ -202,12 +203,9 @@ class SparkArea:
     def _small(self, frame: DataFrame) -> DataFrame:
         """Computed once: in the driver if it is small, else in the executors."""
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        few = jvm.collected(kept, at_most=SMALL_CHANGES)
-        if few is None:
-            self._persisted.append(kept)
-            return kept
-        kept.unpersist()
-        return few.frame
+        self._persisted.append(kept)
+        few = jvm.collected(kept, at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
+        return kept if few is None else few.frame
 
     def _feed(self, before: Pin, after: Pin) -> DataFrame:
         reader = self._session.read.format("delta").option("readChangeFeed", "true")
@@ -253,12 +251,11 @@ class SparkArea:
     def _keep(self, operations: DataFrame) -> int:
         """Hold on to the rows of the MERGE; how many they are."""
         kept = operations.persist(StorageLevel.MEMORY_AND_DISK)
-        few = jvm.collected(kept, at_most=SMALL_CHANGES)
+        self._persisted.append(kept)
+        few = jvm.collected(kept, at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
         if few is None:
-            self._persisted.append(kept)
             self._changes = kept
             return kept.count()
-        kept.unpersist()
         self._changes = few.frame
         self._only_inserts = _is_empty(few.frame.where(F.col(bags.OPERATION) == bags.DELETE))
         return few.size

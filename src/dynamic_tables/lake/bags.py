@@ -193,6 +193,6 @@ def _paired(
 
 def _close(low: Column, high: Column) -> Column:
     scale = F.greatest(F.abs(low), F.abs(high), F.lit(1e-300))
-    return F.coalesce(
-        low.eqNullSafe(high) | ((high - low) <= F.lit(TOLERANCE) * scale), F.lit(False)
-    )
+    finite = scale < F.lit(float("inf"))  # neither Infinity nor NaN, which is the greatest of all
+    near = finite & ((high - low) <= F.lit(TOLERANCE) * scale)
+    return F.coalesce(low.eqNullSafe(high) | near, F.lit(False))

@@ -57,17 +57,20 @@ class Collected:
     size: int
 
 
-def collected(frame: DataFrame, *, at_most: int) -> Collected | None:
-    """A small result as a local relation; None if it has more rows than that.
+def collected(frame: DataFrame, *, at_most: int, bytes_at_most: int) -> Collected | None:
+    """A persisted frame as a local relation, if it is small; None if it is not.
 
-    Exact for old dates too, because private sessions use Java's own calendar types.
+    Counting fills the cache, which then knows its size. Exact for old dates too, because private
+    sessions use Java's own calendar types.
     """
-    rows = frame.limit(at_most + 1)._jdf.collectAsList()
-    if rows.size() > at_most:
+    size = frame.count()
+    cached = frame._jdf.queryExecution().withCachedData().stats().sizeInBytes()
+    if size > at_most or cached > bytes_at_most:
         return None
     session = frame.sparkSession
+    rows = frame._jdf.collectAsList()
     local = session._jsparkSession.createDataFrame(rows, frame._jdf.schema())
-    return Collected(DataFrame(local, session), rows.size())
+    return Collected(DataFrame(local, session), size)
 
 
 def class_name(node: Java) -> str:

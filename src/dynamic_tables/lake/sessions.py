@@ -37,13 +37,13 @@ NEVER_COPIED = (
     "spark.databricks.delta.write.",
     "spark.databricks.delta.commitInfo.userMetadata",
     "spark.databricks.delta.lastCommitVersionInSession",
+    "spark.databricks.delta.properties.defaults.",  # our tables have the properties that we give
 )
 
-# Ours on every private session: rows are replaced whole, whatever the user has set; a small result
-# is brought to the driver in one job, with dates of any age as they are.
+# Ours on every private session: rows are replaced whole, whatever the user has set; what is brought
+# to the driver has dates of any age as they are.
 PRIVATE_SETTINGS = {
     "spark.sql.datetime.java8API.enabled": "true",
-    "spark.sql.limit.initialNumPartitions": "1000",
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamic_tables.compiler.plan import DeltaPlan
-from dynamic_tables.errors import DynamicTablesError, Held, RefreshError
+from dynamic_tables.errors import DynamicTablesError, Held, RefreshError, SetupError
 from dynamic_tables.lake.base import Commit, Delta, Moves, Rows, Stamp, Standing, WorkArea
 from dynamic_tables.model import (
     Action,
@@ -291,6 +291,15 @@ class TableRefresh:
             self._settle(intent, state, standing)
         elif standing.sequence > (state.build.sequence if state.build else 0):
             self._adopt_newest(state)
+        elif state.build is not None and standing.sequence < state.build.sequence:
+            raise SetupError(
+                f"the stored table is at refresh {standing.sequence}, the store says"
+                f" {state.build.sequence}",
+                reason=Reason.LAKE_CHANGED,
+                about=str(self._definition.name),
+                hint="it was restored or its transaction numbers were removed;"
+                " CREATE OR REPLACE DYNAMIC TABLE builds it anew",
+            )
         else:
             return state
         return self._state()
@@ -348,11 +357,11 @@ class TableRefresh:
                 return
             try:
                 rows = area.compute(self._definition, intent.pins, intent.cut.instant)
+                write = self._prepared(area, rows, state, standing)
             except (*self._lake.faults, DynamicTablesError):
                 # The cut can no longer be computed: a source is gone or changed. Give n up.
                 self._numbers.fence(area, self._definition, intent, standing.version)
                 return
-            write = self._prepared(area, rows, state, standing)
             self._commit(intent, state, standing, decision, write)
 
     def _adopt_newest(self, state: TableState) -> None:

@@ -87,8 +87,8 @@ class DuckLake(StoredTables):
         """What a query is; refuses what cannot be a dynamic table, and says why."""
         namespace = self.namespace()
         declared = {key for key, source in dynamic.items() if not source.loaded}
+        self._check_temporary(query)
         reading = self._read(query, namespace, declared)
-        self._check_temporary(reading, query)
         self._check_macros(reading)
         states = {key: self._state_of(name, dynamic) for key, name in reading.sources.items()}
         _check_clock(reading, states.values())
@@ -176,7 +176,7 @@ class DuckLake(StoredTables):
         asked = ", ".join(f"current_setting({literal(key)})::VARCHAR" for key in RESULT_SETTINGS)
         return dict(zip(RESULT_SETTINGS, self._ask(f"SELECT {asked}")[0], strict=True))
 
-    def _check_temporary(self, reading: Reading, query: str) -> None:
+    def _check_temporary(self, query: str) -> None:
         """DuckDB finds temporary tables and views of the session before those of the lake."""
         temporary = {
             name.lower()
@@ -185,7 +185,7 @@ class DuckLake(StoredTables):
                 "SELECT view_name FROM duckdb_views() WHERE temporary AND NOT internal"
             )
         }
-        for reference in reading.found[query].tables:
+        for reference in find_references(self._serialise, query).tables:
             if len(reference.parts) == 1 and reference.parts[0].lower() in temporary:
                 raise InvalidInput(
                     "is a temporary table or view: it ends with the session, the dynamic table"
@@ -310,7 +310,7 @@ class DuckLake(StoredTables):
         columns: Mapping[str, tuple[str, ...]],
     ) -> str:
         """The text that a refresh at these pins runs."""
-        declared = {source.name.key for source in definition.sources if source.dynamic_id}
+        declared = {source.name.key for source in definition.sources}  # also those dropped since
         reading = self._read(definition.query, definition.namespace, declared)
         query = self._pinned(reading, pins, instant, columns=columns, declared=declared)
         return query.checked(definition.query, definition.namespace)

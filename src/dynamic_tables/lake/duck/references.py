@@ -277,8 +277,9 @@ class _Walk:
 
 
 def _needs_name(item: Tree) -> bool:
-    named = item["alias"] or item["class"] in ("COLUMN_REF", "STAR")
-    return not named or (item["class"] == "COLUMN_REF" and "reference" in item)
+    if item["alias"] or item["class"] == "STAR":
+        return False
+    return item["class"] != "COLUMN_REF" or "reference" in item  # the clock is no column
 
 
 def _plain(node: Any, references: list[Reference], named: Callable[[TableReference], str]) -> Any:
