@@ -37,7 +37,12 @@ class SettingSpec:
 
 
 SETTINGS = (
-    SettingSpec(name="lake", kind=str, default="./lake", doc="the folder of the embedded lake"),
+    SettingSpec(
+        name="lake",
+        kind=str,
+        default="./lake",
+        doc="the folder of the embedded lake; ducklake:folder for one on DuckDB",
+    ),
     SettingSpec(
         name="store",
         kind=str,

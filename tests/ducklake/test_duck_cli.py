@@ -42,12 +42,12 @@ def test_verbs() -> None:
     run("sql", ORDERS)
     assert data("create", "totals", "--query", QUERY)["did"] == "created"
     run("sql", "INSERT INTO orders VALUES (4, 1, 1)")
-    assert [row["reason"] for row in data("plan")] == ["NOT_INCREMENTAL"]
+    assert [row["reason"] for row in data("plan")] == ["CHANGED"]
     (refreshed,) = data("refresh")["tables"]
     assert (refreshed["table"], refreshed["outcome"]) == ("main.totals", "done")
     assert [row["ok"] for row in data("verify")] == [True]
     assert [row["table"] for row in data("list")] == ["main.totals"]
-    assert [row["reason"] for row in data("history", "totals")] == ["NOT_INCREMENTAL", "FIRST_LOAD"]
+    assert [row["reason"] for row in data("history", "totals")] == ["CHANGED", "FIRST_LOAD"]
     assert data("show", "totals")["newest"].keys() == {"main.orders"}
     (answer,) = data("sql", "SELECT customer, total::INT AS total FROM totals ORDER BY customer")
     assert (answer["columns"], answer["rows"]) == (["customer", "total"], [[1, 12], [None, 7]])

@@ -154,7 +154,7 @@ def test_the_clock_is_pinned(open_lake: Callable[..., dt.DynamicTables]) -> None
     assert day < today
     assert tables.show("recent").definition.reads_clock
     now[0] += timedelta(days=1)
-    assert tables.refresh()["recent"].reason == "TIME_PASSED"
+    assert tables.refresh()["recent"].reason == "TIME_IN_OUTPUT"
     assert tables.read("recent").collect() == []
     assert tables.verify("recent").ok
 

@@ -131,7 +131,7 @@ def test_the_clock_is_pinned(open_lake: Callable[..., dt.DynamicTables]) -> None
     assert bag(tables.read("past").select("id").collect()) == bag([(1,)])
     now[0] += timedelta(days=3)
     record = tables.refresh("past")["past"]
-    assert (record.strategy, record.reason) == ("full", "TIME_PASSED")
+    assert (record.strategy, record.reason) == ("full", "TIME_IN_OUTPUT")
     assert bag(tables.read("past").select("id").collect()) == bag([(1,), (2,)])
     assert {str(row.today) for row in tables.read("past").collect()} == {"2026-05-04"}
     assert tables.verify("past").ok

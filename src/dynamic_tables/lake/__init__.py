@@ -1,2 +1,2 @@
-"""Where the rows are: Delta tables on Spark. `pyspark` and `py4j` are imported below this package
-only."""
+"""Where the rows are: Delta tables on Spark, and below `duck` DuckLake tables on DuckDB. `pyspark`,
+`py4j` and `duckdb` are imported below this package only."""

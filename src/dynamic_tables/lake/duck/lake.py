@@ -3,85 +3,64 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, rewrite
-from dynamic_tables.compiler.refused import NotIncremental
-from dynamic_tables.errors import DynamicTablesError, InvalidInput, RefreshError, SetupError
+from dynamic_tables.compiler.refused import NotIncremental, unfaithful
+from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake.base import (
     Analysis,
     DynamicSources,
     Progress,
     SourceState,
 )
+from dynamic_tables.lake.duck.analysis import (
+    approximate,
+    check_clock,
+    check_select_list,
+    pin_now,
+    source_of,
+    view_uses,
+)
 from dynamic_tables.lake.duck.area import DuckArea
 from dynamic_tables.lake.duck.catalog import Table, described, unknown
 from dynamic_tables.lake.duck.deltas import DIALECT, OpaqueQuery, check_faithful
 from dynamic_tables.lake.duck.faults import DUCK_FAULTS, headline, told
-from dynamic_tables.lake.duck.opening import Instance, close_instance
+from dynamic_tables.lake.duck.opening import Instance
 from dynamic_tables.lake.duck.pinning import PinnedQuery, Reading, aliased_as, read_texts
 from dynamic_tables.lake.duck.references import find_references, not_pinnable
-from dynamic_tables.lake.duck.result import Result, fetched
-from dynamic_tables.lake.duck.stored import StoredTables
-from dynamic_tables.lake.duck.text import MAIN, columns_sql, literal, name_sql, quote
+from dynamic_tables.lake.duck.text import literal, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable
+from dynamic_tables.lake.duck.user import UserStatements
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import planned, source_names
-from dynamic_tables.model import Column, Definition, Pin, Source, ViewUse, utc_now
-from dynamic_tables.names import SMALL_LAKE, TableName, qualify
+from dynamic_tables.model import Column, Definition, Pin, Source, utc_now
+from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-RESULT_SETTINGS = (  # they decide what a query gives
-    "TimeZone", "default_collation", "default_null_order", "default_order",
-    "ieee_floating_point_ops", "integer_division", "old_implicit_casting",
-    "order_by_non_integer_literal", "scalar_subquery_error_on_multiple_rows",
-)  # fmt: skip
 HARMLESS_VOLATILE = frozenset({"error"})  # gives nothing, so nothing that could differ
-STORE_TYPES = {
-    "string": "VARCHAR",
-    "timestamp": "TIMESTAMPTZ",
-    "int": "INTEGER",
-    "bigint": "BIGINT",
-    "double": "DOUBLE",
-    "boolean": "BOOLEAN",
-}
 
 
-class DuckLake(StoredTables):
+class DuckLake(UserStatements):
     """See `lake.base.Lake`."""
 
     def __init__(self, instance: Instance, *, lock_wait_s: float) -> None:
         super().__init__(instance, lock_wait_s=lock_wait_s)
-        self._user = instance.cursor()  # where the user's own statements run
-        self._user_lock = threading.RLock()
         self._areas: dict[str, DuckArea] = {}  # the refreshes under way, by label
         self._areas_lock = threading.Lock()
         self._plans: dict[str, DeltaPlan | NotIncremental] = {}  # by what they are built from
 
-    def close(self) -> None:
-        self._user.close()
-        close_instance(self._instance)
-
     # Declaring
-
-    def namespace(self) -> tuple[str, str]:
-        catalog, schema = self._ask("SELECT current_database(), current_schema()")[0]
-        return (catalog, schema) if catalog.lower() == SMALL_LAKE else (SMALL_LAKE, MAIN)
-
-    def _ask(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One of our questions about the user's own connection."""
-        with self._user_lock:
-            return self._user.execute(query, values).fetchall()
 
     def analyse(self, query: str, dynamic: DynamicSources) -> Analysis:
         """What a query is; refuses what cannot be a dynamic table, and says why."""
@@ -91,12 +70,12 @@ class DuckLake(StoredTables):
         reading = self._read(query, namespace, declared)
         self._check_macros(reading)
         states = {key: self._state_of(name, dynamic) for key, name in reading.sources.items()}
-        _check_clock(reading, states.values())
-        _check_select_list(reading, query)
+        check_clock(reading, states.values())
+        check_select_list(reading, query)
         settings = self._settings()
         pinned = self._pinned(
             reading,
-            [_pin_now(reading.sources[key], state) for key, state in states.items()],
+            [pin_now(reading.sources[key], state) for key, state in states.items()],
             utc_now(),
             declared=declared,
         ).checked(query, namespace)
@@ -106,13 +85,13 @@ class DuckLake(StoredTables):
             columns=storable(columns),
             canonical=self._canonical(reading, query, namespace, dynamic),
             sources=tuple(
-                _source(name, states[key], dynamic) for key, name in reading.sources.items()
+                source_of(name, states[key], dynamic) for key, name in reading.sources.items()
             ),
-            views=_view_uses(reading),
+            views=view_uses(reading),
             settings=settings,
             reads_clock=reading.reads_clock,
             deterministic=not self._volatile(reading),
-            approximate=_approximate(reading, columns),
+            approximate=approximate(reading, columns),
             without_feed=(),  # DuckLake keeps the changes of every table
             source_bytes=sum(state.bytes for state in states.values()),
         )
@@ -121,9 +100,6 @@ class DuckLake(StoredTables):
         self, query: str, namespace: tuple[str, str], declared: Collection[str] = ()
     ) -> Reading:
         return read_texts(self.catalog, self._serialise, query, namespace, declared=declared)
-
-    def _serialise(self, text: str) -> str:
-        return self._instance.rows("SELECT json_serialize_sql(?::VARCHAR)", [text])[0][0]
 
     def _pinned(
         self,
@@ -171,10 +147,6 @@ class DuckLake(StoredTables):
             yield cursor
         finally:
             cursor.close()
-
-    def _settings(self) -> dict[str, str]:
-        asked = ", ".join(f"current_setting({literal(key)})::VARCHAR" for key in RESULT_SETTINGS)
-        return dict(zip(RESULT_SETTINGS, self._ask(f"SELECT {asked}")[0], strict=True))
 
     def _check_temporary(self, query: str) -> None:
         """DuckDB finds temporary tables and views of the session before those of the lake."""
@@ -291,12 +263,12 @@ class DuckLake(StoredTables):
         if not definition.views:
             return definition
         reading = self._read(definition.query, definition.namespace, dynamic)
-        views = _view_uses(reading)
+        views = view_uses(reading)
         if views == definition.views:
             return definition
         known = {source.name.key: source for source in definition.sources}
         sources = tuple(
-            known.get(key) or _source(name, self._state_of(name, dynamic), dynamic)
+            known.get(key) or source_of(name, self._state_of(name, dynamic), dynamic)
             for key, name in reading.sources.items()
         )
         return replace(definition, views=views, sources=sources, revision=definition.revision + 1)
@@ -342,84 +314,9 @@ class DuckLake(StoredTables):
                     check_faithful(cursor, text, definition)
             except NotIncremental as reason:
                 return reason
+            except duckdb.Error as error:
+                return unfaithful(headline(error))
         return plan
-
-    # Reading
-
-    @property
-    def session(self) -> NoReturn:
-        raise SetupError(
-            "this lake has no Spark: it is a DuckLake on DuckDB",
-            reason=Reason.SPARK_MISSING,
-            about="tables.spark",
-            hint="tables.sql runs DuckDB's SQL; connect('./lake') opens a lake on Spark",
-        )
-
-    def run(self, text: str) -> Result:
-        """A statement of the user; its rows are those of this moment."""
-        try:
-            with self._user_lock:
-                relation = self._user.sql(text)
-                if relation is not None:
-                    relation.execute()
-                return Result(relation)
-        finally:
-            self._instance.changed()
-
-    def fetched(self, cursor: DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
-        return fetched(cursor.sql(query))
-
-    def read(self, definition: Definition, version: int | None) -> Result:
-        if version is None:
-            return self.run(f"FROM {name_sql(self.stored_table(definition).name)}")
-        return self.run(f"FROM {self.stored_at(definition, version)}")
-
-    def changes(self, definition: Definition, start: int, end: int) -> Result:
-        """The change feed of the stored table in [start, end]."""
-        name = self.catalog.name_at(self.stored_table(definition).source_id, end)
-        table = ", ".join(literal(part) for part in name.parts)
-        columns = columns_sql([column.name for column in definition.columns])
-        return self.run(
-            f"SELECT {columns}, change_type AS _change_type, snapshot_id AS _commit_version "  # noqa: S608
-            f"FROM ducklake_table_changes({table}, {start:d}, {end:d})"
-        )
-
-    @contextmanager
-    def store_views(
-        self, text: str, names: Collection[str], rows_of: Callable[[str], Any]
-    ) -> Generator[None]:
-        """Let a statement read the store: its tables are temporary ones while it runs."""
-        with self._user_lock:
-            made = []
-            for name in self._mentioned(text, names):
-                columns, rows = rows_of(name)
-                kinds = ", ".join(f"{quote(n)} {STORE_TYPES[kind]}" for n, kind in columns)
-                self._user.execute(f"CREATE OR REPLACE TEMP TABLE {quote(name)} ({kinds})")
-                made.append(name)
-                if rows:
-                    places = ", ".join("?" for _ in columns)
-                    self._user.executemany(
-                        f"INSERT INTO temp.{quote(name)} VALUES ({places})",  # noqa: S608  quoted
-                        [list(row) for row in rows],
-                    )
-            try:
-                yield
-            finally:
-                for name in made:
-                    self._user.execute(f"DROP TABLE temp.{quote(name)}")
-
-    def _mentioned(self, text: str, names: Collection[str]) -> Iterator[str]:
-        """Tables of the store that a query names, unless the user has tables called the same."""
-        if not any(name in text.lower() for name in names):
-            return
-        try:
-            found = find_references(self._serialise, text)
-        except DynamicTablesError:
-            return  # not a query that we know: DuckDB will say what it is
-        for name in {reference.parts[-1].lower() for reference in found.tables} & set(names):
-            table = qualify((name,), self.namespace())
-            if self.catalog.table(table) is None and self.catalog.view(table) is None:
-                yield name
 
     # Refreshing
 
@@ -451,61 +348,3 @@ class DuckLake(StoredTables):
         with self._areas_lock:
             for area in self._areas.values():
                 area.cancel()
-
-
-def _check_clock(reading: Reading, states: Collection[SourceState]) -> None:
-    """A bare word like current_date is the clock, unless a column is called so."""
-    words = {word for found in reading.found.values() for word in found.clock_words}
-    columns = {column.name.lower() for state in states for column in state.columns}
-    names = columns | {name for found in reading.found.values() for name in found.aliases}
-    for word in sorted(words & names):
-        raise InvalidInput(
-            f"{word} is the clock and a column",
-            reason=Reason.ANALYSIS_FAILED,
-            about=word,
-            hint=f"write t.{word} for the column of t, or give the column another name",
-        )
-
-
-def _check_select_list(reading: Reading, query: str) -> None:
-    for place in reading.found[query].unnamed():
-        beginning = " ".join(query[place : place + 40].split())
-        raise InvalidInput(
-            "every output column needs a name",
-            reason=Reason.BAD_COLUMNS,
-            about=beginning,
-            hint="write … AS some_name",
-        )
-
-
-def _view_uses(reading: Reading) -> tuple[ViewUse, ...]:
-    return tuple(
-        ViewUse(
-            name=view.name,
-            text=view.text,
-            namespace=view.namespace,
-            columns=view.columns,
-            settings={},
-        )
-        for view in sorted(reading.views.values(), key=lambda item: item.name.key)
-    )
-
-
-def _source(name: TableName, state: SourceState, dynamic: DynamicSources) -> Source:
-    declared = dynamic.get(name.key)
-    return Source(
-        name=name,
-        columns=state.columns,
-        dynamic_id=declared.table_id if declared is not None else None,
-    )
-
-
-def _pin_now(name: TableName, state: SourceState) -> Pin:
-    return Pin(name=name, source_id=state.source_id, version=state.version, latest=state.version)
-
-
-def _approximate(reading: Reading, columns: Sequence[Column]) -> tuple[str, ...]:
-    """Columns that may hold floating aggregates, whose last digits differ between runs."""
-    if not reading.sums_floats:
-        return ()
-    return tuple(c.name for c in columns if c.type in ("DOUBLE", "FLOAT"))

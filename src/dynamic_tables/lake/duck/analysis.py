@@ -1,0 +1,70 @@
+"""What a query's references mean for its definition; what CREATE refuses about them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from dynamic_tables.errors import InvalidInput
+from dynamic_tables.lake.base import DynamicSources, SourceState
+from dynamic_tables.lake.duck.pinning import Reading
+from dynamic_tables.model import Column, Pin, Source, ViewUse
+from dynamic_tables.names import TableName
+from dynamic_tables.reasons import Reason
+
+
+def check_clock(reading: Reading, states: Collection[SourceState]) -> None:
+    """A bare word like current_date is the clock, unless a column is called so."""
+    words = {word for found in reading.found.values() for word in found.clock_words}
+    columns = {column.name.lower() for state in states for column in state.columns}
+    names = columns | {name for found in reading.found.values() for name in found.aliases}
+    for word in sorted(words & names):
+        raise InvalidInput(
+            f"{word} is the clock and a column",
+            reason=Reason.ANALYSIS_FAILED,
+            about=word,
+            hint=f"write t.{word} for the column of t, or give the column another name",
+        )
+
+
+def check_select_list(reading: Reading, query: str) -> None:
+    for place in reading.found[query].unnamed():
+        beginning = " ".join(query[place : place + 40].split())
+        raise InvalidInput(
+            "every output column needs a name",
+            reason=Reason.BAD_COLUMNS,
+            about=beginning,
+            hint="write … AS some_name",
+        )
+
+
+def view_uses(reading: Reading) -> tuple[ViewUse, ...]:
+    return tuple(
+        ViewUse(
+            name=view.name,
+            text=view.text,
+            namespace=view.namespace,
+            columns=view.columns,
+            settings={},
+        )
+        for view in sorted(reading.views.values(), key=lambda item: item.name.key)
+    )
+
+
+def source_of(name: TableName, state: SourceState, dynamic: DynamicSources) -> Source:
+    declared = dynamic.get(name.key)
+    return Source(
+        name=name,
+        columns=state.columns,
+        dynamic_id=declared.table_id if declared is not None else None,
+    )
+
+
+def pin_now(name: TableName, state: SourceState) -> Pin:
+    return Pin(name=name, source_id=state.source_id, version=state.version, latest=state.version)
+
+
+def approximate(reading: Reading, columns: Sequence[Column]) -> tuple[str, ...]:
+    """Columns that may hold floating aggregates, whose last digits differ between runs."""
+    if not reading.sums_floats:
+        return ()
+    return tuple(c.name for c in columns if c.type in ("DOUBLE", "FLOAT"))

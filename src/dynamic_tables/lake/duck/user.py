@@ -1,0 +1,139 @@
+"""The user's own statements: one connection on which they run, and what they give."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dynamic_tables.errors import DynamicTablesError, SetupError
+from dynamic_tables.lake.duck.opening import Instance, close_instance
+from dynamic_tables.lake.duck.references import find_references
+from dynamic_tables.lake.duck.result import Result, fetched
+from dynamic_tables.lake.duck.stored import StoredTables
+from dynamic_tables.lake.duck.text import MAIN, columns_sql, literal, name_sql, quote
+from dynamic_tables.model import Definition
+from dynamic_tables.names import SMALL_LAKE, qualify
+from dynamic_tables.reasons import Reason
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+RESULT_SETTINGS = (  # they decide what a query gives
+    "TimeZone", "default_collation", "default_null_order", "default_order",
+    "ieee_floating_point_ops", "integer_division", "old_implicit_casting",
+    "order_by_non_integer_literal", "scalar_subquery_error_on_multiple_rows",
+)  # fmt: skip
+STORE_TYPES = {
+    "string": "VARCHAR",
+    "timestamp": "TIMESTAMPTZ",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+}
+
+
+class UserStatements(StoredTables):
+    """Statements and results of DuckDB, beside the stored tables."""
+
+    def __init__(self, instance: Instance, *, lock_wait_s: float) -> None:
+        super().__init__(instance, lock_wait_s=lock_wait_s)
+        self._user = instance.cursor()  # where the user's own statements run
+        self._user_lock = threading.RLock()
+
+    def close(self) -> None:
+        self._user.close()
+        close_instance(self._instance)
+
+    def namespace(self) -> tuple[str, str]:
+        catalog, schema = self._ask("SELECT current_database(), current_schema()")[0]
+        return (catalog, schema) if catalog.lower() == SMALL_LAKE else (SMALL_LAKE, MAIN)
+
+    def _ask(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """One of our questions about the user's own connection."""
+        with self._user_lock:
+            return self._user.execute(query, values).fetchall()
+
+    def _settings(self) -> dict[str, str]:
+        asked = ", ".join(f"current_setting({literal(key)})::VARCHAR" for key in RESULT_SETTINGS)
+        return dict(zip(RESULT_SETTINGS, self._ask(f"SELECT {asked}")[0], strict=True))
+
+    def _serialise(self, text: str) -> str:
+        return self._instance.rows("SELECT json_serialize_sql(?::VARCHAR)", [text])[0][0]
+
+    @property
+    def session(self) -> NoReturn:
+        raise SetupError(
+            "this lake has no Spark: it is a DuckLake on DuckDB",
+            reason=Reason.SPARK_MISSING,
+            about="tables.spark",
+            hint="tables.sql runs DuckDB's SQL; connect('./lake') opens a lake on Spark",
+        )
+
+    def run(self, text: str) -> Result:
+        """A statement of the user; its rows are those of this moment."""
+        try:
+            with self._user_lock:
+                relation = self._user.sql(text)
+                if relation is not None:
+                    relation.execute()
+                return Result(relation)
+        finally:
+            self._instance.changed()
+
+    def fetched(self, cursor: DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
+        return fetched(cursor.sql(query))
+
+    def read(self, definition: Definition, version: int | None) -> Result:
+        if version is None:
+            return self.run(f"FROM {name_sql(self.stored_table(definition).name)}")
+        return self.run(f"FROM {self.stored_at(definition, version)}")
+
+    def changes(self, definition: Definition, start: int, end: int) -> Result:
+        """The change feed of the stored table in [start, end]."""
+        name = self.catalog.name_at(self.stored_table(definition).source_id, end)
+        table = ", ".join(literal(part) for part in name.parts)
+        columns = columns_sql([column.name for column in definition.columns])
+        return self.run(
+            f"SELECT {columns}, change_type AS _change_type, snapshot_id AS _commit_version "  # noqa: S608
+            f"FROM ducklake_table_changes({table}, {start:d}, {end:d})"
+        )
+
+    @contextmanager
+    def store_views(
+        self, text: str, names: Collection[str], rows_of: Callable[[str], Any]
+    ) -> Generator[None]:
+        """Let a statement read the store: its tables are temporary ones while it runs."""
+        with self._user_lock:
+            made = []
+            for name in self._mentioned(text, names):
+                columns, rows = rows_of(name)
+                kinds = ", ".join(f"{quote(n)} {STORE_TYPES[kind]}" for n, kind in columns)
+                self._user.execute(f"CREATE OR REPLACE TEMP TABLE {quote(name)} ({kinds})")
+                made.append(name)
+                if rows:
+                    places = ", ".join("?" for _ in columns)
+                    self._user.executemany(
+                        f"INSERT INTO temp.{quote(name)} VALUES ({places})",  # noqa: S608  quoted
+                        [list(row) for row in rows],
+                    )
+            try:
+                yield
+            finally:
+                for name in made:
+                    self._user.execute(f"DROP TABLE temp.{quote(name)}")
+
+    def _mentioned(self, text: str, names: Collection[str]) -> Iterator[str]:
+        """Tables of the store that a query names, unless the user has tables called the same."""
+        if not any(name in text.lower() for name in names):
+            return
+        try:
+            found = find_references(self._serialise, text)
+        except DynamicTablesError:
+            return  # not a query that we know: DuckDB will say what it is
+        for name in {reference.parts[-1].lower() for reference in found.tables} & set(names):
+            table = qualify((name,), self.namespace())
+            if self.catalog.table(table) is None and self.catalog.view(table) is None:
+                yield name
