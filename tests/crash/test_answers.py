@@ -87,6 +87,22 @@ def test_interrupted_by_the_user(tables: dt.DynamicTables) -> None:
     check_lake(tables)
 
 
+def test_a_cut_that_is_gone_is_given_up(tables: dt.DynamicTables) -> None:
+    """The files of an open refresh's versions were vacuumed: its number is fenced off."""
+    tables.create("kid", "SELECT count(*) AS n FROM metrics")  # so that the rows are compared
+    with (
+        observing(fail_at(Step.INTENDED, KeyboardInterrupt())),  # type: ignore[arg-type]
+        pytest.raises(KeyboardInterrupt),
+    ):
+        tables.refresh("metrics")
+    tables.sql("UPDATE orders SET customer = 1")
+    tables.sql("SET spark.databricks.delta.retentionDurationCheck.enabled = false")
+    tables.sql("VACUUM orders RETAIN 0 HOURS")
+    assert tables.refresh("metrics")["metrics"].outcome == "done"
+    tables.drop("kid")
+    check_lake(tables)
+
+
 def test_paused_process_wakes_up_too_late_and_two_at_once(
     lake: tuple[Path, dt.DynamicTables], tables: dt.DynamicTables
 ) -> None:

@@ -191,6 +191,8 @@ class TableRefresh:
             return area.delta(self._definition, plan, strategy, moves, standing.version)
         except self._lake.faults as error:
             told = self._lake.told(error, about=str(self._definition.name))
+            if told.reason is Reason.HISTORY_GONE:
+                return told.reason
             if told.reason is not Reason.QUERY_FAILED:
                 raise
             return Reason.CHANGES_FAILED
