@@ -242,7 +242,7 @@ NAMES_AND_OPTIONS = [
     Case(f"CREATE OR ALTER DYNAMIC TABLE IF NOT EXISTS refused {Q}", Reason.CONTRADICTION, "IF NOT EXISTS"),
     Case(f"{C} refused CLUSTER BY (nothing) {Q}", Reason.BAD_VALUE, "nothing"),
     Case(f"{C} refused PARTITIONED BY (nothing) {Q}", Reason.BAD_VALUE, "nothing"),
-    Case(f"{C} refused REFRESH_MODE = INCREMENTAL {Q}", Reason.MODE_REFUSES_FULL, "refused"),
+    Case(f"{C} refused REFRESH_MODE = INCREMENTAL {Q} LIMIT 3", Reason.MODE_REFUSES_FULL, "refused"),
     Case("DROP DYNAMIC TABLE orders", Reason.UNKNOWN_TABLE, "default.orders"),
     Case("DROP DYNAMIC TABLE parent", Reason.HAS_CHILDREN, "child"),
     Case("REFRESH DYNAMIC TABLE parent, orders", Reason.UNKNOWN_TABLE, "default.orders"),
