@@ -108,7 +108,7 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
         tables.create("below", below, initialize="ON_SCHEDULE")
         tables.refresh(*old.values())
     survive(folder, {f"made_{s}": s for s in AT_ONCE} | {old[s]: s for s in AT_ONCE if s in old})
-    for name in ("made_locked", old[Step.LOCKED], old[Step.CLAIMED]):  # new, whole, difference
+    for name in ("made_locked", old[Step.PINNED], old[Step.LOCKED]):  # new, whole, by difference
         survive(folder, {name: Step.LOCKED})
 
 
