@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 from builders import build, definition, pin
@@ -29,7 +30,7 @@ QUIET = Facts(
     clock_moved=False,
     foreign_change=False,
     without_feed=False,
-    plan=PLAN,
+    plan=lambda: PLAN,
     forced=None,
 )
 
@@ -47,7 +48,7 @@ QUIET = Facts(
             ("refresh", "full", "NON_DETERMINISTIC"),
         ),
         (
-            replace(QUIET, moved=MOVED, plan=unfaithful("PIVOT")),
+            replace(QUIET, moved=MOVED, plan=lambda: unfaithful("PIVOT")),
             ("refresh", "full", "SQL_NOT_FAITHFUL"),
         ),
         (replace(QUIET, clock_moved=True), ("refresh", "keys", "TIME_PASSED")),
@@ -70,3 +71,12 @@ QUIET = Facts(
 def test_decide(facts: Facts, expected: tuple[str, str, str]) -> None:
     decision = decide(facts)
     assert (decision.action, decision.strategy, decision.reason) == expected
+
+
+def test_the_plan_is_not_made_when_nothing_moved() -> None:
+    """Making it costs an analysis by the engine, which NOT_MOVED must not pay."""
+
+    def never() -> NoReturn:
+        raise AssertionError
+
+    assert decide(replace(QUIET, plan=never)).reason == "NOT_MOVED"

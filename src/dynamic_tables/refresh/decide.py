@@ -3,7 +3,7 @@ does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dynamic_tables.compiler.plan import DeltaPlan, Possible
@@ -29,7 +29,7 @@ class Facts:
     clock_moved: bool
     foreign_change: bool
     without_feed: bool  # a source that changed does not tell its changes
-    plan: DeltaPlan | NotIncremental
+    plan: Callable[[], DeltaPlan | NotIncremental]  # made only when it is needed
     forced: Strategy | None
 
 
@@ -86,15 +86,16 @@ def _by_changes(facts: Facts) -> Decision:
     why = Reason.CHANGED if facts.moved else Reason.TIME_PASSED
     if facts.definition.options.refresh_mode is RefreshMode.FULL:
         return _full(Action.REFRESH, why)
-    if isinstance(facts.plan, NotIncremental):
-        return _full(Action.REFRESH, facts.plan.reason)
+    plan = facts.plan()
+    if isinstance(plan, NotIncremental):
+        return _full(Action.REFRESH, plan.reason)
     if not facts.definition.deterministic:
         return _full(Action.REFRESH, Reason.NON_DETERMINISTIC)
     if facts.without_feed:
         return _full(Action.REFRESH, Reason.NO_FEED)
-    strategy = facts.forced or cheapest(facts.plan, facts.definition)
+    strategy = facts.forced or cheapest(plan, facts.definition)
     if facts.forced is not None:
-        _check_possible(facts.plan, facts.definition, facts.forced)
+        _check_possible(plan, facts.definition, facts.forced)
     return Decision(action=Action.REFRESH, strategy=strategy, reason=why)
 
 

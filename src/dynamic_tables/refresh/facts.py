@@ -30,7 +30,7 @@ def gather(
         without_feed=any(
             not lake.has_feed(source) for source in definition.sources if source.name.key in moved
         ),
-        plan=lake.plan_of(definition),
+        plan=lambda: lake.plan_of(definition),
         clock_moved=bool(build) and build.cut.versions.get(CLOCK) != cut.versions.get(CLOCK),
         foreign_change=bool(build) and _foreign(lake, definition, build.version, standing.version),
         forced=forced,

@@ -160,7 +160,8 @@ class TableRefresh:
     ) -> tuple[Decision, _Write]:
         """Only what the sources' changes make of the table; recompute where they cannot be had."""
         assert state.build is not None
-        assert isinstance(facts.plan, DeltaPlan)
+        plan = facts.plan()
+        assert isinstance(plan, DeltaPlan)
         moves = Moves(
             before=state.build.pins,
             after=self._order.pins,
@@ -169,7 +170,7 @@ class TableRefresh:
             moved=facts.moved,
             clock_moved=facts.clock_moved,
         )
-        found = self._delta(area, facts.plan, decision.strategy, moves, standing)
+        found = self._delta(area, plan, decision.strategy, moves, standing)
         if isinstance(found, Reason):
             check_mode(self._definition, found)
             full = replace(decision, strategy=Strategy.FULL, reason=found)
