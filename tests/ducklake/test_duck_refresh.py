@@ -63,3 +63,20 @@ def test_a_foreign_delete_is_noticed(shop: dt.DynamicTables) -> None:
     record = shop.refresh()["metrics"]
     assert (record.strategy, record.reason) == ("full", "FOREIGN_CHANGE")
     check(shop)
+
+
+def test_columns_that_the_query_does_not_read_may_come_and_go(tables: dt.DynamicTables) -> None:
+    """The table stays incremental; a retyped column costs one recomputation, then no more."""
+    tables.sql("CREATE TABLE wide AS SELECT 1 AS k, 10 AS v, 'x' AS unused")
+    tables.create("sums", "SELECT k, sum(v) AS s FROM wide GROUP BY k")
+    tables.sql("ALTER TABLE wide DROP COLUMN unused")
+    tables.sql("ALTER TABLE wide ADD COLUMN later INTEGER")
+    tables.sql("INSERT INTO wide VALUES (1, 5, 0)")
+    assert tables.refresh()["sums"].strategy == "keys"
+    tables.sql("ALTER TABLE wide ALTER COLUMN v TYPE BIGINT")
+    tables.sql("INSERT INTO wide VALUES (2, 7, 0)")
+    record = tables.refresh()["sums"]
+    assert (record.strategy, record.reason) == ("full", "SOURCE_SCHEMA_CHANGED")
+    tables.sql("INSERT INTO wide VALUES (2, 1, 0)")
+    assert tables.refresh()["sums"].strategy == "keys"
+    check(tables)

@@ -66,6 +66,11 @@ class DeltaPlan:
             return self.key
         return Key(inputs=((self.node, exact),), values=exact)
 
+    def reads(self, source: str) -> frozenset[str]:
+        """The columns of a source that the query needs, in lower case."""
+        scans = (node for node in tree.walk(self.node) if isinstance(node, tree.Scan))
+        return frozenset(c for scan in scans if scan.source == source for c, _ in scan.names)
+
     def key_columns(self) -> tuple[str, ...]:
         """The declared names of the key."""
         return tuple(map(self._declared, self.key.columns)) if self.key else ()

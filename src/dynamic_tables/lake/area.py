@@ -32,7 +32,7 @@ from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pinning import PinnedQuery
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
 from dynamic_tables.lake.places import local_path
-from dynamic_tables.lake.plans import moved_names
+from dynamic_tables.lake.plans import moved_names, same_types
 from dynamic_tables.model import Column, Definition, Pin, Strategy, Work
 from dynamic_tables.names import quote
 from dynamic_tables.reasons import Reason
@@ -130,9 +130,9 @@ class SparkArea:
         base: int,
     ) -> Delta | Reason:
         """Keep what the sources' changes make of the table; a reason if they cannot be had."""
-        if not self._same_types(definition, moves):
+        if not same_types(definition, plan, moves, lambda pin: types_of(self._frame_at(pin))):
             return Reason.SOURCE_SCHEMA_CHANGED
-        leaves = SparkLeaves(self._session, definition, moves, self._feed)
+        leaves = SparkLeaves(self._session, definition, plan, moves, self._feed)
         self._leaves.append(leaves)
         now = Situation(
             leaves=leaves, moved=moved_names(definition, moves), clock_moved=moves.clock_moved
@@ -214,16 +214,6 @@ class SparkArea:
 
     def _location(self, pin: Pin) -> str:
         return self._lake.location_of(pin.name)
-
-    def _same_types(self, definition: Definition, moves: Moves) -> bool:
-        """Whether the sources have the columns of CREATE on both sides."""
-        for source in definition.sources:
-            wanted = {column.name.lower(): column.type for column in source.columns}
-            for pins in (moves.before, moves.after):
-                there = types_of(self._frame_at(pin_of(pins, source)))
-                if any(there.get(name) != kind for name, kind in wanted.items()):
-                    return False
-        return True
 
     # Committing
 

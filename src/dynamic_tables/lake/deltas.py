@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.emit import WEIGHT, Side
+from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import (
     Clock,
     TableReference,
@@ -25,7 +26,7 @@ from dynamic_tables.lake import catalog
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.pins import pin_of
-from dynamic_tables.lake.plans import source_names
+from dynamic_tables.lake.plans import read_columns, source_names
 from dynamic_tables.lake.sessions import RESULT_SETTINGS
 from dynamic_tables.model import Definition, Pin
 from dynamic_tables.names import RESERVED_PREFIX, quote
@@ -93,11 +94,13 @@ class SparkLeaves:
         self,
         session: SparkSession,
         definition: Definition,
+        plan: DeltaPlan,
         moves: Moves,
         feed: Callable[[Pin, Pin], DataFrame],
     ) -> None:
         self._session = session
         self._sources = source_names(definition)
+        self._columns = {name: read_columns(definition, plan, name) for name in self._sources}
         self._moves = moves
         self._feed = feed  # the change feed after one pin, up to another
         self._kept: dict[str, DataFrame] = {}
@@ -116,7 +119,7 @@ class SparkLeaves:
         if source not in self._kept:
             feed = self._feed(self._pin(source, Side.BEFORE), self._pin(source, Side.AFTER))
             sign = F.when(F.col("_change_type").isin(*CAME), F.lit(1)).otherwise(F.lit(-1))
-            columns = [F.col(quote(column.name)) for column in self._sources[source].columns]
+            columns = [F.col(quote(column)) for column in self._columns[source]]
             kept = feed.select(*columns, sign.alias(WEIGHT))
             kept.persist(StorageLevel.MEMORY_AND_DISK).createOrReplaceTempView(name)
             self._kept[source] = kept

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from dynamic_tables.compiler.plan import DeltaPlan, plan_query
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.lake.base import Moves
-from dynamic_tables.model import Definition, Source
+from dynamic_tables.lake.pins import pin_of
+from dynamic_tables.model import Definition, Pin, Source
 from dynamic_tables.names import RESERVED_PREFIX
 
 
@@ -22,6 +25,31 @@ def planned(text: str, definition: Definition, *, dialect: str) -> DeltaPlan | N
     }
     columns = [column.name for column in definition.columns]
     return plan_query(text, schemas, columns=columns, dialect=dialect)
+
+
+def read_columns(definition: Definition, plan: DeltaPlan, name: str) -> list[str]:
+    """The columns of a source that a plan reads, as CREATE found them spelled."""
+    needed = plan.reads(name)
+    columns = source_names(definition)[name].columns
+    return [column.name for column in columns if column.name.lower() in needed]
+
+
+def same_types(
+    definition: Definition,
+    plan: DeltaPlan,
+    moves: Moves,
+    types_at: Callable[[Pin], Mapping[str, str]],  # by column, in lower case
+) -> bool:
+    """Whether the columns that a plan reads are of the same types before and after.
+
+    Others may come and go; a source that was retyped is like any other after one recomputation.
+    """
+    for name, source in source_names(definition).items():
+        before, after = (types_at(pin_of(pins, source)) for pins in (moves.before, moves.after))
+        for column in plan.reads(name):
+            if column not in after or before.get(column) != after[column]:
+                return False
+    return True
 
 
 def moved_names(definition: Definition, moves: Moves) -> frozenset[str]:

@@ -25,6 +25,7 @@ from dynamic_tables.lake.duck.log import packed
 from dynamic_tables.lake.duck.text import columns_sql, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable, stored_form
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
+from dynamic_tables.lake.plans import same_types
 from dynamic_tables.model import Column, Definition, Pin, Strategy, Work
 from dynamic_tables.names import RESERVED_PREFIX, SMALL_LAKE
 from dynamic_tables.reasons import Reason
@@ -115,9 +116,9 @@ class DuckArea:
         base: int,
     ) -> Delta | Reason:
         """Keep what the sources' changes make of the table; a reason if they cannot be had."""
-        if not self._same_types(definition, moves):
+        if not same_types(definition, plan, moves, self._types_at):
             return Reason.SOURCE_SCHEMA_CHANGED
-        now = situation(self._cursor, self._lake.catalog, definition, moves)
+        now = situation(self._cursor, self._lake.catalog, definition, plan, moves)
         if strategy is Strategy.KEYS:
             return self._affected(definition, plan, now, base)
         changes = plan.changes(now)
@@ -149,19 +150,9 @@ class DuckArea:
         self._keep(bags.difference(typed, stored, names))
         return Delta(strategy=Strategy.KEYS, changes=self._size())
 
-    def _same_types(self, definition: Definition, moves: Moves) -> bool:
-        """Whether the sources have the columns of CREATE on both sides."""
-        for source in definition.sources:
-            wanted = {column.name.lower(): column.type for column in source.columns}
-            for pins in (moves.before, moves.after):
-                pin = pin_of(pins, source)
-                there = {
-                    column.name.lower(): column.type
-                    for column in self._lake.columns_at(pin.source_id, pin.version)
-                }
-                if any(there.get(name) != kind for name, kind in wanted.items()):
-                    return False
-        return True
+    def _types_at(self, pin: Pin) -> dict[str, str]:
+        columns = self._lake.columns_at(pin.source_id, pin.version)
+        return {column.name.lower(): column.type for column in columns}
 
     def _check_present(self, definition: Definition, base: int) -> None:
         """A row that goes must be there, as often as it goes."""

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.emit import WEIGHT, Side, key_column
-from dynamic_tables.compiler.plan import Situation
+from dynamic_tables.compiler.plan import DeltaPlan, Situation
 from dynamic_tables.compiler.references import TableReference, as_query, rewrite
 from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.lake.base import Moves
@@ -24,7 +24,7 @@ from dynamic_tables.lake.duck.pinning import Reading, aliased_as
 from dynamic_tables.lake.duck.references import CLOCKS
 from dynamic_tables.lake.duck.text import columns_sql, literal, name_sql, quote
 from dynamic_tables.lake.pins import pin_of
-from dynamic_tables.lake.plans import moved_names, source_names
+from dynamic_tables.lake.plans import moved_names, read_columns, source_names
 from dynamic_tables.model import Definition, Pin
 from dynamic_tables.names import RESERVED_PREFIX
 
@@ -86,11 +86,13 @@ class DuckLeaves:
         cursor: DuckDBPyConnection,
         catalog: Catalog,
         definition: Definition,
+        plan: DeltaPlan,
         moves: Moves,
     ) -> None:
         self._cursor = cursor
         self._catalog = catalog
         self._sources = source_names(definition)
+        self._columns = {name: read_columns(definition, plan, name) for name in self._sources}
         self._moves = moves
         self._feeds: dict[str, str] = {}
 
@@ -113,7 +115,7 @@ class DuckLeaves:
         before, after = self.pin(source, Side.BEFORE), self.pin(source, Side.AFTER)
         name = self._catalog.name_at(after.source_id, after.version)
         table = ", ".join(literal(part) for part in name.parts)
-        columns = columns_sql([column.name for column in self._sources[source].columns])
+        columns = columns_sql(self._columns[source])
         sign = "CASE WHEN change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
         feed = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
         self._cursor.execute(
@@ -132,11 +134,15 @@ class DuckLeaves:
 
 
 def situation(
-    cursor: DuckDBPyConnection, catalog: Catalog, definition: Definition, moves: Moves
+    cursor: DuckDBPyConnection,
+    catalog: Catalog,
+    definition: Definition,
+    plan: DeltaPlan,
+    moves: Moves,
 ) -> Situation:
     """The leaves of one refresh."""
     return Situation(
-        leaves=DuckLeaves(cursor, catalog, definition, moves),
+        leaves=DuckLeaves(cursor, catalog, definition, plan, moves),
         moved=moved_names(definition, moves),
         clock_moved=moves.clock_moved,
     )
