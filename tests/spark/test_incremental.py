@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.lake import area
 from oracle import check
 
 pytestmark = pytest.mark.spark
@@ -66,3 +67,16 @@ def test_updates_and_deletes(lake: dt.DynamicTables) -> None:
     assert strategies["padded"] == "rows"
     check(lake)
     assert all(lake.verify(name).ok for name in ("grouped", "averaged"))
+
+
+def test_large_changes_stay_in_the_executors(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing small enough for the driver, the results are the same."""
+    monkeypatch.setattr(area, "SMALL_CHANGES", 0)
+    some = ("kept", "grouped", "padded")
+    lake.sql("INSERT INTO fact VALUES (7, 7, 'last')")
+    assert lake.refresh(*some)["kept"].strategy == "append"
+    lake.sql("UPDATE fact SET v = v + 1 WHERE k = 1")
+    assert lake.refresh(*some)["kept"].strategy == "rows"
+    check(lake, *some)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import and_
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -23,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.compiler.emit import WEIGHT, key_column
 from dynamic_tables.compiler.plan import DeltaPlan, Situation
-from dynamic_tables.errors import Held, InternalError, RefreshError
+from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake import bags, catalog, jvm
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.deltas import KEYS, SparkLeaves, typed, types_of
@@ -31,7 +27,6 @@ from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_feed_gone
 from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pinning import PinnedQuery
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
-from dynamic_tables.lake.places import local_path
 from dynamic_tables.lake.plans import moved_names, same_types
 from dynamic_tables.model import Column, Definition, Pin, Strategy, Work
 from dynamic_tables.names import quote
@@ -40,10 +35,6 @@ from dynamic_tables.reasons import Reason
 if TYPE_CHECKING:
     from dynamic_tables.lake.delta import SparkLake
 
-LOCK_FILE = "_dynamic_tables.lock"  # Delta and VACUUM ignore names that begin with an underscore
-LOCK_POLL_S = 0.05
-_location_locks: dict[str, threading.Lock] = {}
-_location_locks_guard = threading.Lock()
 LAID_OUT = 0  # the version of a stored table that has been made and nothing else
 SMALL_CHANGES = 10_000  # rows of a difference up to which it is held in the driver
 SMALL_BYTES = 10 * 2**20
@@ -153,7 +144,7 @@ class SparkArea:
         found = plan.replacement(now, KEYS, plan.exact_key(definition.approximate))
         if found is None:
             return Delta(strategy=Strategy.KEYS, changes=0)
-        keys = self._small(self._session.sql(found.keys))
+        keys = self._held(self._session.sql(found.keys)).frame
         keys.createOrReplaceTempView(KEYS)
         new = typed(self._session.sql(found.rows), definition)
         stored = self._target(definition, base)
@@ -179,19 +170,18 @@ class SparkArea:
         changes = plan.changes(now)
         if changes is None:
             return Delta(strategy=strategy, changes=0)
-        net = self._small(bags.netted(typed(self._session.sql(changes), definition, WEIGHT)))
+        net = self._held(bags.netted(typed(self._session.sql(changes), definition, WEIGHT))).frame
         goes = not _is_empty(net.where(F.col(WEIGHT) < 0))
         if strategy is Strategy.APPEND and goes:
             strategy = Strategy.ROWS
-        stored = self._target(definition, base) if goes else None
-        difference = bags.applied(net, stored)
-        self._check_present(definition, difference if goes else None)
+        difference = bags.applied(net, self._target(definition, base) if goes else None)
+        if goes:
+            difference = self._held(difference).frame
+            self._check_present(definition, difference)
         return Delta(strategy=strategy, changes=self._keep(bags.operations(difference)))
 
-    def _check_present(self, definition: Definition, difference: DataFrame | None) -> None:
+    def _check_present(self, definition: Definition, difference: DataFrame) -> None:
         """A row that goes must be there, as often as it goes."""
-        if difference is None:
-            return
         if not _is_empty(difference.where(F.col(bags.HERE) < 0)):
             raise InternalError(
                 "rows are to be deleted that the stored table does not have",
@@ -200,12 +190,11 @@ class SparkArea:
                 hint=f"REFRESH DYNAMIC TABLE {definition.name} FULL, and report this",
             )
 
-    def _small(self, frame: DataFrame) -> DataFrame:
-        """Computed once: in the driver if it is small, else in the executors."""
+    def _held(self, frame: DataFrame) -> jvm.Held:
+        """Compute a frame once and keep it until the area closes."""
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._persisted.append(kept)
-        few = jvm.collected(kept, at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
-        return kept if few is None else few.frame
+        return jvm.held(kept, rows_at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
 
     def _feed(self, before: Pin, after: Pin) -> DataFrame:
         reader = self._session.read.format("delta").option("readChangeFeed", "true")
@@ -240,15 +229,10 @@ class SparkArea:
 
     def _keep(self, operations: DataFrame) -> int:
         """Hold on to the rows of the MERGE; how many they are."""
-        kept = operations.persist(StorageLevel.MEMORY_AND_DISK)
-        self._persisted.append(kept)
-        few = jvm.collected(kept, at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
-        if few is None:
-            self._changes = kept
-            return kept.count()
-        self._changes = few.frame
-        self._only_inserts = _is_empty(few.frame.where(F.col(bags.OPERATION) == bags.DELETE))
-        return few.size
+        kept = self._held(operations)
+        self._changes = kept.frame
+        self._only_inserts = _is_empty(kept.frame.where(F.col(bags.OPERATION) == bags.DELETE))
+        return kept.size
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
         """One MERGE that deletes and inserts exactly what differs."""
@@ -360,70 +344,3 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
 def _column_change(declared: Sequence[str], present: Sequence[str]) -> str:
     gone = [name for name in declared if name.lower() not in {p.lower() for p in present}]
     return f"column {', '.join(gone) or '(order)'} is missing from its result"
-
-
-@contextmanager
-def commit_lock(
-    spark: SparkSession, location: str, *, about: str, wait_s: float, sleep: Callable = time.sleep
-) -> Generator[None]:
-    """Exclude other processes while committing to a table on local disk.
-
-    Delta on `file:` excludes writers of one JVM only. The lock is taken inside the JVM that
-    commits, so it lives exactly as long as that JVM: a lock held by Python would end before its JVM
-    does. Other file systems need no lock of ours.
-    """
-    folder = local_path(location)
-    if folder is None:
-        yield
-        return
-    with _threads_excluded(location, about=about, wait_s=wait_s):
-        yield from _file_locked(spark, folder, about=about, wait_s=wait_s, sleep=sleep)
-
-
-def _held(about: str, wait_s: float) -> Held:
-    return Held(
-        f"somebody else has been committing to it for {wait_s:g} s",
-        reason=Reason.HELD,
-        about=about,
-        hint="wait until it ends, or end it; then refresh again",
-    )
-
-
-@contextmanager
-def _threads_excluded(location: str, *, about: str, wait_s: float) -> Generator[None]:
-    """One thread at a time: closing a file releases all locks that its process has on it."""
-    with _location_locks_guard:
-        lock = _location_locks.setdefault(location, threading.Lock())
-    if not lock.acquire(timeout=wait_s):
-        raise _held(about, wait_s)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _file_locked(
-    spark: SparkSession, folder: Path, *, about: str, wait_s: float, sleep: Callable
-) -> Generator[None]:
-    file = jvm.packages(spark).java.io.RandomAccessFile(str(folder / LOCK_FILE), "rw")
-    try:
-        deadline = time.monotonic() + wait_s
-        while (lock := _try_lock(file)) is None:
-            if time.monotonic() > deadline:
-                raise _held(about, wait_s)
-            sleep(LOCK_POLL_S)
-        try:
-            yield
-        finally:
-            lock.release()
-    finally:
-        file.close()
-
-
-def _try_lock(file: jvm.Java) -> jvm.Java | None:
-    try:
-        return file.getChannel().tryLock()
-    except Py4JJavaError as error:
-        if "OverlappingFileLockException" in str(error.java_exception):
-            return None  # another thread of this JVM has it
-        raise

@@ -28,6 +28,7 @@ from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
 from dynamic_tables.lake.sessions import RESULT_SETTINGS
+from dynamic_tables.lake.statements import view_of_types
 from dynamic_tables.model import Definition, Pin
 from dynamic_tables.names import RESERVED_PREFIX, quote
 
@@ -79,8 +80,7 @@ class OpaqueQuery:
 def check_faithful(session: SparkSession, text: str, definition: Definition) -> None:
     """Spark analyses the text and what sqlglot prints of it alike; raises NotIncremental if not."""
     for name, source in source_names(definition).items():
-        columns = ", ".join(f"CAST(NULL AS {c.type}) AS {quote(c.name)}" for c in source.columns)
-        session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS SELECT {columns}")
+        session.sql(view_of_types(name, source.columns))
     printed = sqlglot.parse_one(text, dialect=DIALECT).sql(dialect=DIALECT)
     plans = [session.sql(query)._jdf.queryExecution().normalized() for query in (text, printed)]
     if not plans[0].sameResult(plans[1]):

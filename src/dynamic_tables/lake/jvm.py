@@ -50,27 +50,26 @@ def some(spark: SparkSession, value: Java) -> Java:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """Rows that were brought to the driver, as a DataFrame again; they never left the JVM."""
+class Held:
+    """A computed frame: in the driver as a local relation if it is small, else in the executors."""
 
     frame: DataFrame
     size: int
 
 
-def collected(frame: DataFrame, *, at_most: int, bytes_at_most: int) -> Collected | None:
-    """A persisted frame as a local relation, if it is small; None if it is not.
+def held(persisted: DataFrame, *, rows_at_most: int, bytes_at_most: int) -> Held:
+    """Compute a persisted frame once; counting fills its cache, which then knows its size.
 
-    Counting fills the cache, which then knows its size. Exact for old dates too, because private
-    sessions use Java's own calendar types.
+    Exact for old dates too, because private sessions use Java's own calendar types.
     """
-    size = frame.count()
-    cached = frame._jdf.queryExecution().withCachedData().stats().sizeInBytes()
-    if size > at_most or cached > bytes_at_most:
-        return None
-    session = frame.sparkSession
-    rows = frame._jdf.collectAsList()
-    local = session._jsparkSession.createDataFrame(rows, frame._jdf.schema())
-    return Collected(DataFrame(local, session), size)
+    size = persisted.count()
+    cached = persisted._jdf.queryExecution().withCachedData().stats().sizeInBytes()
+    if size > rows_at_most or cached > bytes_at_most:
+        return Held(persisted, size)
+    session = persisted.sparkSession
+    rows = persisted._jdf.collectAsList()
+    local = session._jsparkSession.createDataFrame(rows, persisted._jdf.schema())
+    return Held(DataFrame(local, session), size)
 
 
 def class_name(node: Java) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.model import Column, Definition
@@ -62,6 +62,12 @@ def properties(values: Mapping[str, str]) -> str:
 
 def register(name: TableName, location: str) -> str:
     return f"CREATE TABLE {name.sql} USING delta LOCATION {literal(location)}"
+
+
+def view_of_types(name: str, columns: Sequence[Column]) -> str:
+    """A temporary view that has columns of these types, to analyse queries over it."""
+    items = ", ".join(f"CAST(NULL AS {c.type}) AS {quote(c.name)}" for c in columns)
+    return f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS SELECT {items}"
 
 
 def check_columns(columns: tuple[Column, ...]) -> None:

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
 from dynamic_tables.lake import catalog, jvm
-from dynamic_tables.lake.area import commit_lock
 from dynamic_tables.lake.base import Commit, Standing
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.jvm import Java
+from dynamic_tables.lake.lock import commit_lock
 from dynamic_tables.lake.log import commits_between
 from dynamic_tables.lake.sessions import private_session
 from dynamic_tables.lake.statements import (

@@ -1,0 +1,89 @@
+"""The commit lock: on local disk, processes exclude each other while they commit to a table."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from dynamic_tables.errors import Held
+from dynamic_tables.lake import jvm
+from dynamic_tables.lake.places import local_path
+from dynamic_tables.reasons import Reason
+
+LOCK_FILE = "_dynamic_tables.lock"  # Delta and VACUUM ignore names that begin with an underscore
+LOCK_POLL_S = 0.05
+_location_locks: dict[str, threading.Lock] = {}
+_location_locks_guard = threading.Lock()
+
+
+@contextmanager
+def commit_lock(
+    spark: SparkSession, location: str, *, about: str, wait_s: float, sleep: Callable = time.sleep
+) -> Generator[None]:
+    """Exclude other processes while committing to a table on local disk.
+
+    Delta on `file:` excludes writers of one JVM only. The lock is taken inside the JVM that
+    commits, so it lives exactly as long as that JVM: a lock held by Python would end before its JVM
+    does. Other file systems need no lock of ours.
+    """
+    folder = local_path(location)
+    if folder is None:
+        yield
+        return
+    with _threads_excluded(location, about=about, wait_s=wait_s):
+        yield from _file_locked(spark, folder, about=about, wait_s=wait_s, sleep=sleep)
+
+
+def _held(about: str, wait_s: float) -> Held:
+    return Held(
+        f"somebody else has been committing to it for {wait_s:g} s",
+        reason=Reason.HELD,
+        about=about,
+        hint="wait until it ends, or end it; then refresh again",
+    )
+
+
+@contextmanager
+def _threads_excluded(location: str, *, about: str, wait_s: float) -> Generator[None]:
+    """One thread at a time: closing a file releases all locks that its process has on it."""
+    with _location_locks_guard:
+        lock = _location_locks.setdefault(location, threading.Lock())
+    if not lock.acquire(timeout=wait_s):
+        raise _held(about, wait_s)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _file_locked(
+    spark: SparkSession, folder: Path, *, about: str, wait_s: float, sleep: Callable
+) -> Generator[None]:
+    file = jvm.packages(spark).java.io.RandomAccessFile(str(folder / LOCK_FILE), "rw")
+    try:
+        deadline = time.monotonic() + wait_s
+        while (lock := _try_lock(file)) is None:
+            if time.monotonic() > deadline:
+                raise _held(about, wait_s)
+            sleep(LOCK_POLL_S)
+        try:
+            yield
+        finally:
+            lock.release()
+    finally:
+        file.close()
+
+
+def _try_lock(file: jvm.Java) -> jvm.Java | None:
+    try:
+        return file.getChannel().tryLock()
+    except Py4JJavaError as error:
+        if "OverlappingFileLockException" in str(error.java_exception):
+            return None  # another thread of this JVM has it
+        raise
