@@ -80,3 +80,39 @@ def test_columns_that_the_query_does_not_read_may_come_and_go(tables: dt.Dynamic
     tables.sql("INSERT INTO wide VALUES (2, 1, 0)")
     assert tables.refresh()["sums"].strategy == "keys"
     check(tables)
+
+
+def test_modes(tables: dt.DynamicTables) -> None:
+    """INCREMENTAL never recomputes unless told so; FULL always does."""
+    tables.sql("CREATE TABLE src AS SELECT 1 AS k, 10 AS v")
+    query = "SELECT k, sum(v) AS s FROM src GROUP BY k"
+    with pytest.raises(dt.Refused) as caught:
+        tables.create("top", "SELECT k FROM src LIMIT 1", refresh_mode="INCREMENTAL")
+    assert caught.value.reason is dt.Reason.MODE_REFUSES_FULL
+    assert "LIMIT" in str(caught.value)
+    tables.create("strict", query, refresh_mode="INCREMENTAL")
+    tables.create("lazy", query, refresh_mode="FULL")
+    tables.sql("INSERT INTO src VALUES (1, 5)")
+    report = tables.refresh()
+    assert (report["strict"].strategy, report["strict"].reason) == ("keys", "CHANGED")
+    assert (report["lazy"].strategy, report["lazy"].reason) == ("full", "CHANGED")
+    tables.sql("DELETE FROM strict")  # somebody else's: only recomputing mends it
+    assert tables.refresh("strict", on_error="report")["strict"].reason == "MODE_REFUSES_FULL"
+    assert tables.refresh("strict", strategy="full").ok
+    check(tables)
+
+
+@pytest.mark.parametrize("strategy", ["append", "keys", "rows", "full"])
+def test_a_strategy_can_be_asked_for(tables: dt.DynamicTables, strategy: str) -> None:
+    tables.sql("CREATE TABLE src AS SELECT 1 AS k, 10 AS v")
+    tables.create("sums", "SELECT k, sum(v) AS s FROM src GROUP BY k")
+    tables.sql("INSERT INTO src VALUES (1, 5), (2, 6)")
+    if strategy == "append":
+        record = tables.refresh(strategy=strategy, on_error="report")["sums"]
+        assert record.reason == "NOT_INCREMENTAL"
+        assert "NOT_MONOTONE" in (record.error or "")
+        tables.refresh()
+    else:
+        tables.refresh("sums", strategy=strategy)
+        assert tables.history("sums")[0].strategy == strategy
+    check(tables)
