@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 import dynamic_tables as dt
-from dynamic_tables.model import TableState
+from dynamic_tables.model import Pin, TableState
 
 
 def bag(rows: list[Any]) -> Counter[str]:
@@ -28,9 +28,19 @@ def expected(tables: dt.DynamicTables, state: TableState) -> Counter[str]:
             spark.conf.set(key, value)
     for pin in state.build.pins:
         source = spark.read.format("delta").option("versionAsOf", pin.version)
-        location = tables.lake.location_of(pin.name)
-        source.load(location).createOrReplaceTempView(pin.name.name)
+        frame = source.load(tables.lake.location_of(pin.name))
+        visible(tables, pin, frame).createOrReplaceTempView(pin.name.name)
     return bag(spark.sql(state.definition.query).collect())
+
+
+def visible(tables: dt.DynamicTables, pin: Pin, frame: Any) -> Any:
+    """What users see of a source: auxiliary columns and groups that HAVING drops are hidden."""
+    parent = tables.store.table_by_id(pin.dynamic_id) if pin.dynamic_id else None
+    if parent is None or parent.definition.auxiliary is None:
+        return frame
+    if "_ivm_shown" in frame.columns:
+        frame = frame.where("_ivm_shown")
+    return frame.select(*[f"`{column.name}`" for column in parent.definition.columns])
 
 
 def stored(tables: dt.DynamicTables, state: TableState) -> Counter[str]:

@@ -108,4 +108,7 @@ class Verification:
 
 def stored_form(definition: Definition) -> str:
     """The physical form of a table, for people."""
-    return f"Delta table with exactly the declared columns, at {definition.location}"
+    if definition.auxiliary is None:
+        return f"table with exactly the declared columns, at {definition.location}"
+    hidden = ", ".join(column.name for column in definition.auxiliary.columns)
+    return f"view over {definition.stored_name} (hidden: {hidden}), at {definition.location}"

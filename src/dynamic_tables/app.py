@@ -329,7 +329,7 @@ class DynamicTables:
         label = f"verify {definition.name}"
         try:
             with self._lake.work_area(definition, label) as area:
-                rows = area.compute(definition, build.pins, build.cut.instant)
+                rows = area.compute(definition.as_declared(), build.pins, build.cut.instant)
                 version = self._lake.standing(definition).version
                 difference = area.verify(rows, definition, version)
         except self._lake.faults as error:

@@ -24,6 +24,7 @@ from dynamic_tables.model import Column, Definition, RefreshReport, Strategy, Ta
 from dynamic_tables.names import TableName, is_odd_column, qualify
 from dynamic_tables.options import Initialize, Options, RefreshMode
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.auxiliary import with_auxiliary
 from dynamic_tables.refresh.claims import claimed
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.definitions import dynamic_sources, renamed
@@ -111,7 +112,7 @@ class Declarations:
         _check_options(name, statement.options, analysis.columns)
         namespace = self._lake.namespace()
         table_id = uuid.uuid4().hex
-        return Definition(
+        plain = Definition(
             table_id=table_id,
             name=name,
             query=statement.query,
@@ -127,6 +128,7 @@ class Declarations:
             deterministic=analysis.deterministic,
             approximate=analysis.approximate,
         )
+        return with_auxiliary(self._lake, plain)
 
     def _check_mode(self, definition: Definition) -> None:
         """REFRESH_MODE = INCREMENTAL is refused now rather than at every refresh."""

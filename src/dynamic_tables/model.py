@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from dynamic_tables.names import TableName
+from dynamic_tables.names import SHOWN, TableName
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
 
@@ -64,12 +64,25 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """Where the rows of a dynamic table lie whose name is a view."""
+
+    location: str
+    filtered: bool  # only rows with SHOWN belong to the table
+
+    @classmethod
+    def from_json(cls, data: list[Any] | None) -> Hidden | None:
+        return cls(location=data[0], filtered=data[1]) if data else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A Delta table that a query reads: a base table or another dynamic table."""
 
     name: TableName  # for delta.`path` relations: catalog "", schema "delta", name = the path
     columns: tuple[Column, ...]  # frozen at CREATE: `SELECT *` means these for ever
     dynamic_id: str | None = None  # our table id if the source is a dynamic table
+    hidden: Hidden | None = None  # of a dynamic table with auxiliary columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +117,19 @@ class ViewUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Auxiliary:
+    """What a table stores beside its declared columns, so that its groups can be merged."""
+
+    query: str  # the user's query with more columns, behind the declared ones
+    columns: tuple[Column, ...]  # those
+
+    @property
+    def filtered(self) -> bool:
+        """HAVING is one of them: the table holds rows that are not shown."""
+        return any(column.name == SHOWN for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """Everything that a user declared about a dynamic table, and what CREATE found out about it."""
 
@@ -122,6 +148,39 @@ class Definition:
     deterministic: bool = True
     approximate: tuple[str, ...] = ()  # columns of floating aggregates, compared within 1e-9
     revision: int = 1  # grows with every ALTER; the newest one stands, in the lake or in the store
+    auxiliary: Auxiliary | None = None  # with it, the name is a view over the stored table
+
+    @property
+    def stored_query(self) -> str:
+        """The query whose rows are stored."""
+        return self.auxiliary.query if self.auxiliary else self.query
+
+    @property
+    def stored_columns(self) -> tuple[Column, ...]:
+        return (*self.columns, *(self.auxiliary.columns if self.auxiliary else ()))
+
+    @property
+    def stored_name(self) -> TableName:
+        """What the stored table is called."""
+        return self.name.hidden if self.auxiliary else self.name
+
+    @property
+    def inexact(self) -> tuple[str, ...]:
+        """Stored columns that may hold floating aggregates."""
+        kept = self.auxiliary.columns if self.auxiliary else ()
+        floating = tuple(c.name for c in kept if c.type.upper() in ("DOUBLE", "FLOAT", "REAL"))
+        return (*self.approximate, *floating)
+
+    @property
+    def hidden(self) -> Hidden | None:
+        """How children find the rows, if not by the name."""
+        if self.auxiliary is None:
+            return None
+        return Hidden(location=self.location, filtered=self.auxiliary.filtered)
+
+    def as_declared(self) -> Definition:
+        """The same table as if it stored no more than what the user sees."""
+        return replace(self, auxiliary=None)
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -132,8 +191,9 @@ class Definition:
     def built_from(self) -> str:
         """What a build must have been made of to be current: the query, and the views below it."""
         views = json.dumps([view.as_json() for view in self.views], sort_keys=True)
-        suffix = hashlib.sha256(views.encode()).hexdigest()[:16] if self.views else "-"
-        return f"{self.fingerprint}/{suffix}"
+        suffix = _digest(views) if self.views else "-"
+        form = f"/{_digest(self.auxiliary.query)}" if self.auxiliary else ""
+        return f"{self.fingerprint}/{suffix}{form}"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -148,6 +208,9 @@ class Definition:
                     "name": list(source.name.parts),
                     "columns": _columns_json(source.columns),
                     "dynamic_id": source.dynamic_id,
+                    "hidden": [source.hidden.location, source.hidden.filtered]
+                    if source.hidden
+                    else None,
                 }
                 for source in self.sources
             ],
@@ -159,11 +222,18 @@ class Definition:
             "deterministic": self.deterministic,
             "approximate": list(self.approximate),
             "revision": self.revision,
+            "auxiliary": {
+                "query": self.auxiliary.query,
+                "columns": _columns_json(self.auxiliary.columns),
+            }
+            if self.auxiliary
+            else None,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Definition:
         catalog, schema = data["namespace"]
+        kept = data.get("auxiliary")
         return cls(
             table_id=data["table_id"],
             name=TableName(*data["name"]),
@@ -176,6 +246,7 @@ class Definition:
                     name=TableName(*source["name"]),
                     columns=_columns(source["columns"]),
                     dynamic_id=source["dynamic_id"],
+                    hidden=Hidden.from_json(source.get("hidden")),
                 )
                 for source in data["sources"]
             ),
@@ -187,7 +258,14 @@ class Definition:
             deterministic=data["deterministic"],
             approximate=tuple(data["approximate"]),
             revision=data["revision"],
+            auxiliary=Auxiliary(query=kept["query"], columns=_columns(kept["columns"]))
+            if kept
+            else None,
         )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _columns_json(columns: tuple[Column, ...]) -> list[list[str]]:

@@ -13,6 +13,7 @@ from dynamic_tables.reasons import Reason
 
 RESERVED_PREFIX = "_ivm_"  # our own columns and tables; users may not use it
 RESERVED_SUFFIX = "__ivm"
+SHOWN = f"{RESERVED_PREFIX}shown"  # a stored column: rows without it are not part of the table
 SUBSTITUTED = re.compile(r"\$\{\S+?\}")  # Spark puts the value of a setting or variable there
 _ODD_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 MAX_PARTS = 3  # catalog.schema.table
@@ -72,6 +73,11 @@ class TableName:
     def sql(self) -> str:
         """The name as Spark SQL reads it."""
         return ".".join(quote(part) for part in self.parts)
+
+    @property
+    def hidden(self) -> TableName:
+        """What the stored table is called where the name itself is a view."""
+        return TableName(self.catalog, self.schema, f"{self.name}{RESERVED_SUFFIX}")
 
     def __str__(self) -> str:
         """For people: no catalog if it is the lake's own, quotes only where needed.

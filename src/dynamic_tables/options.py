@@ -321,6 +321,7 @@ SPECS: tuple[OptionSpec, ...] = (
         "NONE: never store hidden state beside the declared columns.",
         "AUXILIARY_COLUMNS = NONE",
         choices=AuxiliaryColumns,
+        at_work=True,
     ),
     OptionSpec(
         "STORAGE",

@@ -26,6 +26,8 @@ class Reason(StrEnum):
     NO_PARTITION = "NO_PARTITION"  # a window without PARTITION BY, or without a common one
     RECURSIVE = "RECURSIVE"  # a recursive query
     NOT_MONOTONE = "NOT_MONOTONE"  # a new row may take an output row away: no plain append
+    NO_INVERSE = "NO_INVERSE"  # no GROUP BY on top, or an aggregate that cannot be merged
+    NO_STATE = "NO_STATE"  # the stored columns do not tell enough to merge
     NO_KEY = "NO_KEY"  # no output columns identify the affected rows
     SQL_NOT_FAITHFUL = "SQL_NOT_FAITHFUL"  # the compiler does not know a construct of the query
     FORCED = "FORCED"  # the user asked for this strategy

@@ -12,7 +12,7 @@ from typing import Any
 
 import dynamic_tables as dt
 from dynamic_tables.lake.duck.lake import DuckLake
-from dynamic_tables.model import TableState
+from dynamic_tables.model import Pin, TableState
 
 
 def bag(rows: list[Any]) -> Counter[str]:
@@ -32,11 +32,21 @@ def expected(tables: dt.DynamicTables, state: TableState) -> Counter[str]:
     assert isinstance(tables.lake, DuckLake)
     cursor = tables.lake._instance.connection.cursor()
     for pin in state.build.pins:
-        cursor.execute(
-            f'CREATE TEMP VIEW "{pin.name.name}" AS FROM small_lake."{pin.name.schema}".'
-            f'"{pin.name.name}" AT (VERSION => {pin.version})'
-        )
+        cursor.execute(f'CREATE TEMP VIEW "{pin.name.name}" AS {visible(tables, pin)}')
     return bag(cursor.execute(state.definition.query).fetchall())
+
+
+def visible(tables: dt.DynamicTables, pin: Pin) -> str:
+    """What users see of a source: auxiliary columns and groups that HAVING drops are hidden."""
+    parent = tables.store.table_by_id(pin.dynamic_id) if pin.dynamic_id else None
+    auxiliary = parent.definition.auxiliary if parent else None
+    table = f"{pin.name.name}__ivm" if auxiliary else pin.name.name
+    version = f'FROM small_lake."{pin.name.schema}"."{table}" AT (VERSION => {pin.version})'
+    if parent is None or auxiliary is None:
+        return version
+    columns = ", ".join(f'"{column.name}"' for column in parent.definition.columns)
+    shown = any(column.name == "_ivm_shown" for column in auxiliary.columns)
+    return f"SELECT {columns} {version}{' WHERE _ivm_shown' if shown else ''}"
 
 
 def stored(tables: dt.DynamicTables, state: TableState) -> Counter[str]:

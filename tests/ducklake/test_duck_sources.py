@@ -174,10 +174,10 @@ def test_verify_shows_what_differs_and_forgives_rounding(tables: dt.DynamicTable
     tables.sql("CREATE TABLE src AS SELECT i % 3 AS k, i / 7 AS x FROM range(100) r(i)")
     tables.create("sums", "SELECT k, sum(x) AS s FROM src GROUP BY k")
     assert tables.show("sums").definition.approximate == ("s",)
-    tables.sql("UPDATE sums SET s = s * (1 + 1e-12) WHERE k = 1")
+    tables.sql("UPDATE sums__ivm SET s = s * (1 + 1e-12) WHERE k = 1")
     assert tables.verify("sums").ok
-    tables.sql("UPDATE sums SET s = s + 1 WHERE k = 2")
-    tables.sql("DELETE FROM sums WHERE k = 0")
+    tables.sql("UPDATE sums__ivm SET s = s + 1 WHERE k = 2")
+    tables.sql("DELETE FROM sums__ivm WHERE k = 0")
     difference = tables.verify("sums").difference
     assert (difference.missing, difference.unexpected) == (2, 1)
     assert {row["_difference"] for row in difference.sample} == {"missing", "unexpected"}

@@ -14,15 +14,23 @@ FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 QUERIES = {
     "kept": ("append", "SELECT k, v, t FROM fact WHERE v IS NULL OR v > 2"),
     "paired": ("append", "SELECT f.k, f.v, d.name FROM fact f JOIN dim d ON f.k = d.k"),
-    "grouped": ("keys", "SELECT k, count(*) AS n, sum(v) AS s, max(t) AS m FROM fact GROUP BY k"),
+    "grouped": ("merge", "SELECT k, count(*) AS n, sum(v) AS s, max(t) AS m FROM fact GROUP BY k"),
     "ranked": (
         "keys",
         "SELECT k, v, t, row_number() OVER (PARTITION BY k ORDER BY v, t) AS r FROM fact",
     ),
     "padded": ("rows", "SELECT f.k, f.v, d.name FROM fact f LEFT JOIN dim d ON f.k <=> d.k"),
     "absent": ("rows", "SELECT k, v FROM fact WHERE k NOT IN (SELECT k FROM dim)"),
-    "below": ("keys", "SELECT n, count(*) AS groups FROM grouped GROUP BY n"),
-    "averaged": ("keys", "SELECT k, avg(CAST(v AS DOUBLE)) AS a FROM fact GROUP BY k"),
+    "below": ("merge", "SELECT n, count(*) AS groups FROM grouped GROUP BY n"),
+    "averaged": ("merge", "SELECT k, avg(CAST(v AS DOUBLE)) AS a FROM fact GROUP BY k"),
+    "frequent": (
+        "merge",
+        (
+            "SELECT k, avg(CAST(v AS DECIMAL(9,2))) AS a, count_if(v > 3) AS big FROM fact"
+            " GROUP BY k HAVING count(*) > 1"
+        ),
+    ),
+    "distinct_values": ("keys", "SELECT t, count(DISTINCT v) AS n FROM fact GROUP BY t"),
     "limited": ("full", "SELECT k, v, t FROM fact ORDER BY k, v, t LIMIT 3"),
     "exact": (  # sqlglot prints it as an approximation
         "full",
@@ -64,7 +72,7 @@ def test_updates_and_deletes(lake: dt.DynamicTables) -> None:
     assert strategies["kept"] == "rows"
     assert strategies["padded"] == "rows"
     check(lake)
-    assert all(lake.verify(name).ok for name in ("grouped", "averaged"))
+    assert all(lake.verify(name).ok for name in ("grouped", "averaged", "frequent"))
 
 
 def test_large_changes_stay_in_the_executors(

@@ -46,7 +46,7 @@ def test_the_report_reads_what_its_parent_read(shop: dt.DynamicTables) -> None:
 
 
 def test_a_foreign_delete_is_noticed(shop: dt.DynamicTables) -> None:
-    shop.spark.sql("DELETE FROM metrics WHERE customer = 1")
+    shop.spark.sql("DELETE FROM metrics__ivm WHERE customer = 1")
     record = shop.refresh()["metrics"]
     assert (record.strategy, record.reason) == ("full", "FOREIGN_CHANGE")
     check(shop)

@@ -10,10 +10,13 @@ from builders import build, definition, pin
 
 from dynamic_tables.compiler.plan import plan_query
 from dynamic_tables.compiler.refused import unfaithful
-from dynamic_tables.model import Strategy
+from dynamic_tables.model import Column, Strategy
 from dynamic_tables.refresh.decide import Facts, decide
 
-TABLE = definition("metrics", reads=("orders",))
+TABLE = replace(
+    definition("metrics", reads=("orders",)),
+    columns=(Column(name="a", type="INT"), Column(name="n", type="BIGINT")),
+)
 BUILT = build("metrics", 1, {"id-orders": 1}, pins=(pin("orders", 1),))
 PLAN = plan_query(
     "SELECT a, count(*) AS n FROM orders GROUP BY a",
@@ -40,7 +43,8 @@ QUIET = Facts(
     [
         (QUIET, ("refresh", "no_data", "NOT_MOVED")),
         (replace(QUIET, build=None), ("initialize", "full", "FIRST_LOAD")),
-        (replace(QUIET, moved=MOVED), ("refresh", "keys", "CHANGED")),
+        (replace(QUIET, moved=MOVED), ("refresh", "merge", "CHANGED")),
+        (replace(QUIET, moved=MOVED, forced=Strategy.KEYS), ("refresh", "keys", "CHANGED")),
         (replace(QUIET, moved=MOVED, forced=Strategy.ROWS), ("refresh", "rows", "CHANGED")),
         (replace(QUIET, moved=MOVED, without_feed=True), ("refresh", "full", "NO_FEED")),
         (
@@ -51,7 +55,7 @@ QUIET = Facts(
             replace(QUIET, moved=MOVED, plan=lambda: unfaithful("PIVOT")),
             ("refresh", "full", "SQL_NOT_FAITHFUL"),
         ),
-        (replace(QUIET, clock_moved=True), ("refresh", "keys", "TIME_PASSED")),
+        (replace(QUIET, clock_moved=True), ("refresh", "merge", "TIME_PASSED")),
         (replace(QUIET, foreign_change=True), ("refresh", "full", "FOREIGN_CHANGE")),
         (
             replace(QUIET, build=replace(BUILT, fingerprint="f/another")),

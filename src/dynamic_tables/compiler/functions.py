@@ -18,7 +18,7 @@ OTHER_AGGREGATES = frozenset({
     "histogram_numeric", "kahan_sum", "kurtosis_pop", "list", "mad", "percentile", "product",
     "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx",
     "regr_sxy", "regr_syy", "reservoir_quantile", "sem", "sumkahan", "try_avg", "try_sum",
-    "max_by", "min_by", "arg_min", "arg_max", "arg_min_null", "arg_max_null", "count_star",
+    "max_by", "min_by", "mean", "arg_min", "arg_max", "arg_min_null", "arg_max_null", "count_star",
 })  # fmt: skip
 
 # Their result may differ between two runs over the same rows.

@@ -15,6 +15,7 @@ from dynamic_tables.compiler.build import Schemas, build
 from dynamic_tables.compiler.delta import Deltas
 from dynamic_tables.compiler.emit import WEIGHT, Emitter, Leaves, Restriction, Side, key_column
 from dynamic_tables.compiler.keys import Key, key_of
+from dynamic_tables.compiler.merge import Merging, merging_of
 from dynamic_tables.compiler.prune import pruned
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.compiler.tree import Node
@@ -43,6 +44,28 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Names of tables that the lake makes while it merges."""
+
+    parts: str
+    rows: str
+    groups: str
+    keys: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """`merge`: what each of the tables is made of, in this order, and the new rows at last."""
+
+    parts: str  # SQL: what every changed group gains and loses
+    rows: str  # SQL: the stored rows of the changed groups
+    groups: str  # SQL: their new values
+    keys: str  # SQL: the groups that need their rows
+    merged: str  # SQL: the new rows of the others
+    recomputed: str  # SQL: the new rows of those
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaPlan:
     """How one query is kept up to date."""
 
@@ -51,6 +74,7 @@ class DeltaPlan:
     dialect: str
     key: Key | None
     monotone: bool  # more input rows never take an output row away
+    merging: Merging | Reason  # a reason: why not
 
     def exact_key(self, approximate: Sequence[str]) -> Key:
         """The key; where floating aggregates are among the columns, one without them.
@@ -80,6 +104,7 @@ class DeltaPlan:
         return {
             Strategy.NO_DATA: None,
             Strategy.APPEND: None if self.monotone else Reason.NOT_MONOTONE,
+            Strategy.MERGE: self.merging if isinstance(self.merging, Reason) else None,
             Strategy.KEYS: None if self.key is not None else Reason.NO_KEY,
             Strategy.ROWS: None,
             Strategy.FULL: None,
@@ -110,6 +135,27 @@ class DeltaPlan:
             columns=tuple(self._declared(name) for name in key.columns),
         )
 
+    def merge(
+        self, now: Situation, tables: Tables, *, stored: str, types: Mapping[str, str]
+    ) -> Merge | None:
+        """SQL of the new rows of the changed groups.
+
+        `stored` is the table as it stands, `types` those of its columns, by name in lower case.
+        """
+        assert isinstance(self.merging, Merging)
+        parts = self.merging.parts(*self._deltas(now))
+        if parts is None:
+            return None
+        writer = Emitter(self.dialect, now.leaves)
+        return Merge(
+            parts=parts,
+            rows=self.merging.stored_rows(writer, tables.parts, stored),
+            groups=self.merging.groups(writer, tables.parts, tables.rows, types),
+            keys=self.merging.needing(tables.groups),
+            merged=self.merging.merged(writer, tables.groups),
+            recomputed=self.merging.recomputed(writer, tables.keys),
+        )
+
     def _deltas(self, now: Situation) -> tuple[Emitter, Deltas]:
         emitter = Emitter(self.dialect, now.leaves)
         return emitter, Deltas(emitter, now.moved, now.clock_moved)
@@ -138,6 +184,7 @@ def plan_query(
         dialect=dialect,
         key=key_of(node),
         monotone=_is_monotone(node),
+        merging=merging_of(node, columns, dialect),
     )
 
 
@@ -156,4 +203,4 @@ def _is_monotone(node: Node) -> bool:
     return True
 
 
-__all__ = ["DeltaPlan", "Replacement", "Situation", "key_column", "plan_query"]
+__all__ = ["DeltaPlan", "Merge", "Replacement", "Situation", "Tables", "key_column", "plan_query"]

@@ -93,8 +93,12 @@ def pinned_relation(
     *,
     reference: TableReference,
     only_columns: tuple[str, ...] | None = None,
+    only_rows: str | None = None,
+    renamed: bool = False,
 ) -> str:
     """A table at a version; `only_columns` hides what was added since CREATE from `SELECT *`.
+
+    `renamed`: the query knows the table by another name than this.
 
     >>> place = TableReference(start=0, stop=1, parts=("t",), aliased=False)
     >>> pinned_relation("`s`.`t`", 3, reference=place)
@@ -102,9 +106,10 @@ def pinned_relation(
     """
     relation = f"{name_sql} VERSION AS OF {version:d}"
     if only_columns is None:
-        return as_query(relation, reference)
+        return aliased_as(relation, reference) if renamed else as_query(relation, reference)
     columns = ", ".join(quote(column) for column in only_columns)
-    return aliased_as(f"(SELECT {columns} FROM {relation})", reference)
+    where = f" WHERE {only_rows}" if only_rows else ""
+    return aliased_as(f"(SELECT {columns} FROM {relation}{where})", reference)
 
 
 def aliased_as(relation: str, reference: TableReference) -> str:

@@ -18,24 +18,30 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.compiler.emit import WEIGHT, key_column
-from dynamic_tables.compiler.plan import DeltaPlan, Situation
+from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
 from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake import bags, catalog, jvm
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.deltas import KEYS, SparkLeaves, typed, types_of
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_feed_gone
 from dynamic_tables.lake.measure import Meter
-from dynamic_tables.lake.pinning import PinnedQuery
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
 from dynamic_tables.lake.plans import moved_names, same_types
 from dynamic_tables.model import Column, Definition, Pin, Strategy, Work
-from dynamic_tables.names import quote
+from dynamic_tables.names import RESERVED_PREFIX, quote
 from dynamic_tables.reasons import Reason
 
 if TYPE_CHECKING:
     from dynamic_tables.lake.delta import SparkLake
 
 LAID_OUT = 0  # the version of a stored table that has been made and nothing else
+STORED = f"{RESERVED_PREFIX}stored"
+MERGED = Tables(
+    parts=f"{RESERVED_PREFIX}parts",
+    rows=f"{RESERVED_PREFIX}grouped",
+    groups=f"{RESERVED_PREFIX}groups",
+    keys=KEYS,
+)
 SMALL_CHANGES = 10_000  # rows of a difference up to which it is held in the driver
 SMALL_BYTES = 10 * 2**20
 SAMPLE_ROWS = 20  # how many differing rows `verify` shows
@@ -68,18 +74,15 @@ class SparkArea:
         """The query of a definition at a cut, with the columns it was declared with."""
         reading = self._lake.read_definition(self._session, definition)
         pins = [pin_of(pins, source) for source in definition.sources]
-        query = PinnedQuery(
-            self._session,
-            reading,
-            pins=pins,
-            instant=instant,
-            columns=self._changed_sources(definition, pins),
+        changed = self._changed_sources(definition, pins)
+        query = self._lake.pinned(
+            self._session, reading, definition, pins, instant, columns=changed
         )
         try:
-            frame = query.frame(definition.query, definition.namespace)
+            frame = query.frame(definition.stored_query, definition.namespace)
         except AnalysisException as error:
             raise self._schema_changed(definition, headline(error)) from error
-        names = [column.name for column in definition.columns]
+        names = [column.name for column in definition.stored_columns]
         if [name.lower() for name in frame.columns] != [name.lower() for name in names]:
             raise self._schema_changed(definition, _column_change(names, frame.columns))
         frame = frame.toDF(*names)
@@ -131,6 +134,8 @@ class SparkArea:
         try:
             if strategy is Strategy.KEYS:
                 return self._affected(definition, plan, now, base)
+            if strategy is Strategy.MERGE:
+                return self._merged(definition, plan, now, base)
             return self._netted(definition, plan, now, strategy, base)
         except SPARK_FAULTS as error:
             if not is_feed_gone(error):
@@ -141,7 +146,7 @@ class SparkArea:
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
     ) -> Delta:
         """`keys`: the rows of the affected keys against the stored ones."""
-        found = plan.replacement(now, KEYS, plan.exact_key(definition.approximate))
+        found = plan.replacement(now, KEYS, plan.exact_key(definition.inexact))
         if found is None:
             return Delta(strategy=Strategy.KEYS, changes=0)
         keys = self._held(self._session.sql(found.keys)).frame
@@ -157,6 +162,31 @@ class SparkArea:
         return Delta(
             strategy=Strategy.KEYS, changes=self._keep(bags.operations(bags.counted(new, stored)))
         )
+
+    def _merged(self, definition: Definition, plan: DeltaPlan, now: Situation, base: int) -> Delta:
+        """`merge`: the new rows of the changed groups against their stored ones."""
+        types = {column.name.lower(): column.type for column in definition.stored_columns}
+        self._target(definition, base).createOrReplaceTempView(STORED)
+        found = plan.merge(now, MERGED, stored=STORED, types=types)
+        if found is None:
+            return Delta(strategy=Strategy.MERGE, changes=0)
+        self._make(MERGED.parts, found.parts)
+        stored = self._make(MERGED.rows, found.rows)
+        self._make(MERGED.groups, found.groups)
+        new = typed(self._session.sql(found.merged), definition)
+        keys = self._session.sql(found.keys)
+        keys.createOrReplaceTempView(MERGED.keys)
+        if not _is_empty(keys):
+            new = new.unionAll(typed(self._session.sql(found.recomputed), definition))
+        return Delta(
+            strategy=Strategy.MERGE, changes=self._keep(bags.operations(bags.counted(new, stored)))
+        )
+
+    def _make(self, name: str, query: str) -> DataFrame:
+        """Compute a query once, under a name."""
+        frame = self._held(self._session.sql(query)).frame
+        frame.createOrReplaceTempView(name)
+        return frame
 
     def _netted(
         self,
@@ -279,8 +309,9 @@ class SparkArea:
     # Checking and telling
 
     def verify(self, rows: SparkRows, definition: Definition, version: int) -> Difference:
-        """Compare the query at its cut with the stored rows, both ways."""
-        difference = bags.counted(rows.frame, self._target(definition, version))
+        """Compare the query at its cut with the rows that the table shows, both ways."""
+        shown = self._lake.shown(self._target(definition, version), definition)
+        difference = bags.counted(rows.frame, shown)
         if definition.approximate:
             difference = bags.without_rounding(difference, definition.approximate)
         difference = difference.persist(StorageLevel.MEMORY_AND_DISK)

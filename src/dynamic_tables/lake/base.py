@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.errors import RefreshError
-from dynamic_tables.model import Column, Definition, Pin, Source, Strategy, ViewUse, Work
+from dynamic_tables.model import Column, Definition, Hidden, Pin, Source, Strategy, ViewUse, Work
 from dynamic_tables.names import TableName
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
@@ -40,6 +40,8 @@ class DynamicSource:
     table_id: str
     location: str
     loaded: bool  # if not, its name is not registered yet; its columns are known all the same
+    columns: tuple[Column, ...]
+    hidden: Hidden | None = None
 
 
 DynamicSources = Mapping[str, DynamicSource]  # by name key
@@ -189,6 +191,7 @@ class Lake(Protocol):
     def moved(self, source: Source, since: int, to: int) -> bool: ...
     def has_feed(self, source: Source) -> bool: ...
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental: ...
+    def stored_types(self, definition: Definition) -> tuple[Column, ...]: ...
     def followed(self, definition: Definition, dynamic: DynamicSources) -> Definition: ...
     def standing(self, definition: Definition) -> Standing: ...
     def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -25,7 +25,7 @@ from dynamic_tables.lake.base import (
     Progress,
     SourceState,
 )
-from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful
+from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
@@ -71,7 +71,8 @@ class SparkLake(StoredTables):
     def analyse(self, query: str, dynamic: DynamicSources) -> Analysis:
         """What a query is; refuses what cannot be a dynamic table, and says why."""
         namespace, settings = self.namespace(), result_settings(self.spark)
-        reading = read_texts(self.spark, query, namespace, unregistered=_unregistered(dynamic))
+        found_elsewhere = _not_by_name(dynamic)
+        reading = read_texts(self.spark, query, namespace, unregistered=found_elsewhere)
         states = {key: self._source_state(n, dynamic) for key, n in reading.sources.items()}
         self._check_select_list(query)
         session = private_session(self.spark, settings=settings, namespace=namespace)
@@ -81,8 +82,13 @@ class SparkLake(StoredTables):
             reading,
             pins=pins,
             instant=utc_now(),
-            columns={},
-            locations={key: source.location for key, source in _unregistered(dynamic).items()},
+            columns={
+                key: tuple(column.name for column in source.columns)
+                for key, source in found_elsewhere.items()
+                if source.hidden
+            },
+            locations={key: source.location for key, source in found_elsewhere.items()},
+            filtered=_filtered(found_elsewhere),
         )
         frame = self._analysed(pinned, query, namespace)
         columns = catalog.columns_of(frame._jdf.schema())
@@ -104,7 +110,7 @@ class SparkLake(StoredTables):
         if not name.catalog:
             catalog.check_path(name.name, self._roots)
         declared = dynamic.get(name.key)
-        if declared is not None and not declared.loaded:
+        if declared is not None and (not declared.loaded or declared.hidden):
             return catalog.state_at(self.spark, name, declared.location)
         return self._state(name)
 
@@ -162,7 +168,10 @@ class SparkLake(StoredTables):
         """The session is the user's, or the process's: it stays."""
 
     def source_state(self, source: Source) -> SourceState:
-        return self._state(source.name)
+        if source.hidden is None:
+            return self._state(source.name)
+        self._locations[source.name.key] = source.hidden.location
+        return catalog.state_at(self.spark, source.name, source.hidden.location)
 
     def _state(self, name: TableName) -> SourceState:
         state = catalog.state(self.spark, name)
@@ -180,13 +189,14 @@ class SparkLake(StoredTables):
             return False
         if since > to:
             return True
-        commits = commits_between(self.spark, self.location_of(source.name), since, to)
+        location = source.hidden.location if source.hidden else self.location_of(source.name)
+        commits = commits_between(self.spark, location, since, to)
         return len(commits) < to - since or any(
             commit.changes_data or commit.operation in SCHEMA_OPERATIONS for commit in commits
         )
 
     def has_feed(self, source: Source) -> bool:
-        return self._state(source.name).has_feed
+        return self.source_state(source).has_feed
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
         """How the query can be kept up to date by changes; made once for each text."""
@@ -198,10 +208,8 @@ class SparkLake(StoredTables):
         session = private_session(
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
-        reading = self.read_definition(session, definition)
         try:
-            opaque = OpaqueQuery(session, reading, definition)
-            text = opaque.text(definition.query, definition.namespace)
+            text = self._opaque(session, definition)
             plan = planned(text, definition, dialect=DIALECT)
             if isinstance(plan, DeltaPlan):
                 check_faithful(session, text, definition)
@@ -210,6 +218,20 @@ class SparkLake(StoredTables):
         except AnalysisException as error:
             return unfaithful(headline(error))
         return plan
+
+    def _opaque(self, session: SparkSession, definition: Definition) -> str:
+        """The stored query over the compiler's names for the sources."""
+        reading = self.read_definition(session, definition)
+        opaque = OpaqueQuery(session, reading, definition)
+        return opaque.text(definition.stored_query, definition.namespace)
+
+    def stored_types(self, definition: Definition) -> tuple[Column, ...]:
+        session = private_session(
+            self.spark, settings=definition.settings, namespace=definition.namespace
+        )
+        make_empty_sources(session, definition)
+        frame = session.sql(self._opaque(session, definition))
+        return catalog.columns_of(frame._jdf.schema())
 
     def followed(self, definition: Definition, dynamic: DynamicSources) -> Definition:
         """The definition with its views as they are now; the same one if they did not change."""
@@ -232,16 +254,25 @@ class SparkLake(StoredTables):
     def _new_source(self, name: TableName, dynamic: DynamicSources) -> Source:
         state = self._source_state(name, dynamic)
         declared = dynamic.get(name.key)
+        if declared is None:
+            return Source(name=name, columns=state.columns)
         return Source(
             name=name,
-            columns=state.columns,
-            dynamic_id=declared.table_id if declared is not None else None,
+            columns=declared.columns,
+            dynamic_id=declared.table_id,
+            hidden=declared.hidden,
         )
 
     def read_definition(self, session: SparkSession, definition: Definition) -> Reading:
         """The texts below a definition; each text is parsed once in the life of a process."""
         known = self._read.setdefault(definition.fingerprint, {})
-        reading = read_texts(session, definition.query, definition.namespace, known=known)
+        reading = read_texts(
+            session,
+            definition.stored_query,
+            definition.namespace,
+            unregistered={source.name.key for source in definition.sources if source.hidden},
+            known=known,
+        )
         known.update(reading.found)
         return reading
 
@@ -252,8 +283,35 @@ class SparkLake(StoredTables):
         )
         reading = self.read_definition(session, definition)
         pins = [pin_of(pins, source) for source in definition.sources]
-        pinned = PinnedQuery(session, reading, pins=pins, instant=instant, columns={})
-        return pinned.text(definition.query, definition.namespace)
+        shown = {
+            source.name.key: tuple(column.name for column in source.columns)
+            for source in definition.sources
+            if source.hidden
+        }
+        pinned = self.pinned(session, reading, definition, pins, instant, columns=shown)
+        return pinned.text(definition.stored_query, definition.namespace)
+
+    def pinned(
+        self,
+        session: SparkSession,
+        reading: Reading,
+        definition: Definition,
+        pins: Sequence[Pin],
+        instant: datetime,
+        *,
+        columns: Mapping[str, tuple[str, ...]],
+    ) -> PinnedQuery:
+        """The texts below a definition at these pins."""
+        elsewhere = {s.name.key: s.hidden for s in definition.sources if s.hidden is not None}
+        return PinnedQuery(
+            session,
+            reading,
+            pins=pins,
+            instant=instant,
+            columns=columns,
+            locations={key: hidden.location for key, hidden in elsewhere.items()},
+            filtered={key for key, hidden in elsewhere.items() if hidden.filtered},
+        )
 
     @contextmanager
     def store_views(
@@ -299,6 +357,9 @@ class SparkLake(StoredTables):
         session = private_session(
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
+        for source in definition.sources:
+            if source.hidden is not None:
+                self._locations[source.name.key] = source.hidden.location
         area = SparkArea(self, session, label)
         with area.open():
             with self._areas_lock:
@@ -352,8 +413,13 @@ def _view_uses(reading: Reading) -> tuple[ViewUse, ...]:
     )
 
 
-def _unregistered(dynamic: DynamicSources) -> dict[str, DynamicSource]:
-    return {key: source for key, source in dynamic.items() if not source.loaded}
+def _not_by_name(dynamic: DynamicSources) -> dict[str, DynamicSource]:
+    """Dynamic tables whose name is not registered yet, or is a view: found by their place."""
+    return {k: source for k, source in dynamic.items() if not source.loaded or source.hidden}
+
+
+def _filtered(dynamic: DynamicSources) -> set[str]:
+    return {key for key, source in dynamic.items() if source.hidden and source.hidden.filtered}
 
 
 def _pin_now(name: TableName, state: SourceState) -> Pin:

@@ -28,9 +28,9 @@ from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
 from dynamic_tables.lake.sessions import RESULT_SETTINGS
-from dynamic_tables.lake.statements import view_of_types
+from dynamic_tables.lake.statements import shown, view_of_types
 from dynamic_tables.model import Definition, Pin
-from dynamic_tables.names import RESERVED_PREFIX, quote
+from dynamic_tables.names import RESERVED_PREFIX, SHOWN, quote
 
 DIALECT = "spark"
 KEYS = f"{RESERVED_PREFIX}keys"
@@ -79,12 +79,17 @@ class OpaqueQuery:
 
 def check_faithful(session: SparkSession, text: str, definition: Definition) -> None:
     """Spark analyses the text and what sqlglot prints of it alike; raises NotIncremental if not."""
-    for name, source in source_names(definition).items():
-        session.sql(view_of_types(name, source.columns))
+    make_empty_sources(session, definition)
     printed = sqlglot.parse_one(text, dialect=DIALECT).sql(dialect=DIALECT)
     plans = [session.sql(query)._jdf.queryExecution().normalized() for query in (text, printed)]
     if not plans[0].sameResult(plans[1]):
         raise unfaithful("sqlglot prints the query differently")
+
+
+def make_empty_sources(session: SparkSession, definition: Definition) -> None:
+    """Views that have the sources' types, to analyse queries over them."""
+    for name, source in source_names(definition).items():
+        session.sql(view_of_types(name, source.columns))
 
 
 class SparkLeaves:
@@ -106,8 +111,12 @@ class SparkLeaves:
         self._kept: dict[str, DataFrame] = {}
 
     def rows(self, source: str, side: Side) -> str:
-        pin = self._pin(source, side)
-        return f"{catalog.name_sql(pin.name)} VERSION AS OF {pin.version:d}"
+        pin, known = self._pin(source, side), self._sources[source]
+        if known.hidden is None:
+            return f"{catalog.name_sql(pin.name)} VERSION AS OF {pin.version:d}"
+        stored = catalog.name_sql(catalog.path_name(known.hidden.location))
+        relation = f"{stored} VERSION AS OF {pin.version:d}"
+        return f"({shown(relation, known.columns, known.hidden)})"
 
     def _pin(self, source: str, side: Side) -> Pin:
         pins = self._moves.before if side is Side.BEFORE else self._moves.after
@@ -120,6 +129,9 @@ class SparkLeaves:
             feed = self._feed(self._pin(source, Side.BEFORE), self._pin(source, Side.AFTER))
             sign = F.when(F.col("_change_type").isin(*CAME), F.lit(1)).otherwise(F.lit(-1))
             columns = [F.col(quote(column)) for column in self._columns[source]]
+            hidden = self._sources[source].hidden
+            if hidden is not None and hidden.filtered:
+                feed = feed.where(F.col(SHOWN))
             kept = feed.select(*columns, sign.alias(WEIGHT))
             kept.persist(StorageLevel.MEMORY_AND_DISK).createOrReplaceTempView(name)
             self._kept[source] = kept
@@ -137,7 +149,7 @@ class SparkLeaves:
 
 def typed(frame: DataFrame, definition: Definition, *also: str) -> DataFrame:
     """The declared columns with the types that they are stored with."""
-    columns = [F.col(quote(c.name)).cast(c.type).alias(c.name) for c in definition.columns]
+    columns = [F.col(quote(c.name)).cast(c.type).alias(c.name) for c in definition.stored_columns]
     return frame.select(*columns, *also)
 
 

@@ -32,7 +32,7 @@ from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.references import SPECIAL_TIME, Found, find_references
 from dynamic_tables.lake.sessions import RESULT_SETTINGS, use_namespace
 from dynamic_tables.model import Pin
-from dynamic_tables.names import RESERVED_PREFIX, TableName, quote
+from dynamic_tables.names import RESERVED_PREFIX, SHOWN, TableName, quote
 from dynamic_tables.reasons import Reason
 
 HARMLESS_LEAVES = frozenset(
@@ -106,13 +106,15 @@ class PinnedQuery:
         instant: datetime,
         columns: Mapping[str, tuple[str, ...]],
         locations: Mapping[str, str] | None = None,
+        filtered: Container[str] = (),
     ) -> None:
         self._session = session
         self._reading = reading
         self._pins = {pin.name.key: pin for pin in pins}
         self._instant = instant
         self._only_columns = columns  # by name key: what a changed source may show
-        self._locations = locations or {}  # by name key: stored tables without a name
+        self._locations = locations or {}  # by name key: stored tables that the name is not of
+        self._filtered = filtered  # name keys of sources of which only some rows are shown
         self._view_names: dict[str, str] = {}
         self._numbers = count(1)
 
@@ -138,14 +140,15 @@ class PinnedQuery:
         if view is not None:
             return aliased_as(self._view(view), reference)
         pin = self._pins[name.key]
-        if name.key in self._locations:
-            stored = catalog.name_sql(catalog.path_name(self._locations[name.key]))
-            return aliased_as(f"{stored} VERSION AS OF {pin.version:d}", reference)
+        location = self._locations.get(name.key)
+        stored = pin.name if location is None else catalog.path_name(location)
         return pinned_relation(
-            catalog.name_sql(pin.name),
+            catalog.name_sql(stored),
             pin.version,
             reference=reference,
             only_columns=self._only_columns.get(name.key),
+            only_rows=quote(SHOWN) if name.key in self._filtered else None,
+            renamed=location is not None,
         )
 
     def _view(self, view: View) -> str:

@@ -9,7 +9,7 @@ from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.model import Definition, Pin, Source
-from dynamic_tables.names import RESERVED_PREFIX
+from dynamic_tables.names import RESERVED_PREFIX, SHOWN
 
 
 def source_names(definition: Definition) -> dict[str, Source]:
@@ -23,7 +23,7 @@ def planned(text: str, definition: Definition, *, dialect: str) -> DeltaPlan | N
         name: tuple(column.name.lower() for column in source.columns)
         for name, source in source_names(definition).items()
     }
-    columns = [column.name for column in definition.columns]
+    columns = [column.name for column in definition.stored_columns]
     return plan_query(text, schemas, columns=columns, dialect=dialect)
 
 
@@ -46,6 +46,8 @@ def same_types(
     """
     for name, source in source_names(definition).items():
         before, after = (types_at(pin_of(pins, source)) for pins in (moves.before, moves.after))
+        if before.get(SHOWN) != after.get(SHOWN):
+            return False  # a dynamic table that was redefined: other rows of it are shown
         for column in plan.reads(name):
             if column not in after or before.get(column) != after[column]:
                 return False

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from dynamic_tables.errors import InvalidInput
-from dynamic_tables.model import Column, Definition
+from dynamic_tables.model import Column, Definition, Hidden
 from dynamic_tables.names import (
+    SHOWN,
     SUBSTITUTED,
     TableName,
     check_not_reserved,
@@ -25,7 +26,9 @@ FEED_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"
 def create_table(definition: Definition) -> str:
     """DDL of the stored table."""
     options = definition.options
-    columns = ", ".join(f"{quote(column.name)} {column.type}" for column in definition.columns)
+    columns = ", ".join(
+        f"{quote(column.name)} {column.type}" for column in definition.stored_columns
+    )
     layout = ""
     if options.partitioned_by:
         layout = f" PARTITIONED BY ({', '.join(map(quote, options.partitioned_by))})"
@@ -47,7 +50,7 @@ def create_table(definition: Definition) -> str:
 
 
 def _needs_mapping(definition: Definition) -> bool:
-    return any(is_odd_column(column.name) for column in definition.columns)
+    return any(is_odd_column(column.name) for column in definition.stored_columns)
 
 
 def set_definition(definition: Definition) -> str:
@@ -62,6 +65,21 @@ def properties(values: Mapping[str, str]) -> str:
 
 def register(name: TableName, location: str) -> str:
     return f"CREATE TABLE {name.sql} USING delta LOCATION {literal(location)}"
+
+
+def shown(relation: str, columns: Sequence[Column], hidden: Hidden | None) -> str:
+    """What users see of a stored table: its declared columns, and the rows that HAVING keeps."""
+    names = ", ".join(quote(column.name) for column in columns)
+    where = f" WHERE {quote(SHOWN)}" if hidden is not None and hidden.filtered else ""
+    return f"SELECT {names} FROM {relation}{where}"  # noqa: S608  quoted
+
+
+def create_view(definition: Definition) -> str:
+    """The view under a table's name that hides its auxiliary columns."""
+    comment = definition.options.comment
+    says = f" COMMENT {literal(comment)}" if comment else ""
+    text = shown(definition.stored_name.sql, definition.columns, definition.hidden)
+    return f"CREATE OR REPLACE VIEW {definition.name.sql}{says} AS {text}"
 
 
 def view_of_types(name: str, columns: Sequence[Column]) -> str:

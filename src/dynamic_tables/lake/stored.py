@@ -9,9 +9,11 @@ from contextlib import AbstractContextManager
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+from dynamic_tables.compiler.emit import WEIGHT
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
-from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake import bags, catalog, jvm
 from dynamic_tables.lake.base import Commit, Standing
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.jvm import Java
@@ -22,11 +24,13 @@ from dynamic_tables.lake.statements import (
     PROPERTY_DEFINITION,
     PROPERTY_ID,
     create_table,
+    create_view,
     register,
     set_definition,
+    shown,
 )
 from dynamic_tables.model import Definition
-from dynamic_tables.names import TableName, check_not_reserved, literal, quote
+from dynamic_tables.names import SHOWN, TableName, check_not_reserved, literal, quote
 from dynamic_tables.reasons import Reason
 
 # Our statements quote by these rules, whatever the user's session has.
@@ -112,18 +116,38 @@ class StoredTables:
             ) from error
 
     def publish(self, definition: Definition) -> None:
-        """Let the name point to the stored table, if it does not yet."""
-        place = self._registered_at(definition.name)
+        """Let the name point to the stored table, or be a view over it, if it is not yet."""
+        self._clear_form(definition)
+        place = self._registered_at(definition.stored_name)
         if place is None:
-            self._run(register(definition.name, definition.location))
+            self._run(register(definition.stored_name, definition.location))
         elif place != definition.location:
-            raise Refused(
-                "the name belongs to another table, so the dynamic table cannot be seen under it",
-                reason=Reason.ALREADY_EXISTS,
-                about=str(definition.name),
-                hint=f"drop or rename the other one, or ALTER DYNAMIC TABLE {definition.name}"
-                " RENAME TO …",
-            )
+            raise _taken(definition)
+        if definition.auxiliary is not None:
+            self._publish_view(definition)
+
+    def _clear_form(self, definition: Definition) -> None:
+        """A table that was redefined may have had the other form."""
+        if definition.auxiliary is not None:
+            if self._registered_at(definition.name) == definition.location:
+                self._run(f"DROP TABLE {definition.name.sql}")
+        elif self._is_our_view(definition):
+            self._run(f"DROP VIEW {definition.name.sql}")
+            self._run(f"DROP TABLE IF EXISTS {definition.name.hidden.sql}")
+
+    def _publish_view(self, definition: Definition) -> None:
+        view = catalog.view(self.spark, definition.name)
+        wanted = shown(definition.stored_name.sql, definition.columns, definition.hidden)
+        if view is not None and view.text == wanted:
+            return
+        if catalog.exists(self.spark, definition.name) and not self._is_our_view(definition):
+            raise _taken(definition)
+        self._run(create_view(definition))
+
+    def _is_our_view(self, definition: Definition) -> bool:
+        """Whether the name is the view over the stored table, of this definition or an older."""
+        view = catalog.view(self.spark, definition.name)
+        return view is not None and f" FROM {definition.name.hidden.sql}" in view.text
 
     def _registered_at(self, name: TableName) -> str | None:
         """Where the table of this name lies; None if nothing has the name."""
@@ -151,9 +175,12 @@ class StoredTables:
             self._run(f"OPTIMIZE delta.{quote(definition.location)}")
 
     def unpublish(self, definition: Definition) -> None:
-        """Take the name away, unless it belongs to another table; the files stay."""
-        if self._registered_at(definition.name) == definition.location:
-            self._run(f"DROP TABLE IF EXISTS {definition.name.sql}")
+        """Take the names away, unless they belong to another table; the files stay."""
+        if self._is_our_view(definition):
+            self._run(f"DROP VIEW {definition.name.sql}")
+        for name in (definition.name, definition.name.hidden):
+            if self._registered_at(name) == definition.location:
+                self._run(f"DROP TABLE IF EXISTS {name.sql}")
 
     def save_definition(self, definition: Definition) -> None:
         """Keep the definition with the table, so that a lost store can be rebuilt."""
@@ -205,13 +232,22 @@ class StoredTables:
     def read(self, definition: Definition, version: int | None) -> DataFrame:
         if version is None:
             return self.spark.table(definition.name.sql)
-        return self.spark.read.option("versionAsOf", version).table(definition.name.sql)
+        reader = self.spark.read.option("versionAsOf", version)
+        return self.shown(reader.table(definition.stored_name.sql), definition)
+
+    def shown(self, stored: DataFrame, definition: Definition) -> DataFrame:
+        """What users see of the rows of a stored table."""
+        if definition.auxiliary is None:
+            return stored
+        rows = stored.where(F.col(SHOWN)) if definition.auxiliary.filtered else stored
+        return rows.select(*[F.col(quote(column.name)) for column in definition.columns])
 
     def changes(self, definition: Definition, start: int, end: int) -> DataFrame:
-        """The change feed of the stored table in [start, end]."""
+        """The change feed of the table in [start, end]."""
         reader = self.spark.read.option("readChangeFeed", "true")
-        frame = reader.option("startingVersion", start).option("endingVersion", end)
-        return frame.table(definition.name.sql)
+        ranged = reader.option("startingVersion", start).option("endingVersion", end)
+        feed = ranged.table(definition.stored_name.sql)
+        return feed if definition.auxiliary is None else _shown_changes(feed, definition)
 
     def stored_definitions(self) -> Iterator[Definition]:
         """The definitions that lie in the schemas' folders, for rebuilding a lost store."""
@@ -246,6 +282,34 @@ class StoredTables:
             about=str(definition.name),
             wait_s=self._lock_wait_s,
         )
+
+
+def _shown_changes(feed: DataFrame, definition: Definition) -> DataFrame:
+    """Changes of what users see: commits that changed hidden columns only changed nothing."""
+    assert definition.auxiliary is not None
+    if definition.auxiliary.filtered:
+        feed = feed.where(F.col(SHOWN))
+    came = F.col("_change_type").isin("insert", "update_postimage")
+    sign = F.when(came, F.lit(1)).otherwise(F.lit(-1)).alias(WEIGHT)
+    columns = [F.col(quote(column.name)) for column in definition.columns]
+    net = bags.netted(feed.select(*columns, "_commit_version", "_commit_timestamp", sign))
+    kind = F.when(F.col(WEIGHT) > 0, F.lit("insert")).otherwise(F.lit("delete"))
+    copies = F.array_repeat(kind, F.abs(F.col(WEIGHT)).cast("int"))
+    return net.select(
+        *columns,
+        F.explode(copies).alias("_change_type"),
+        F.col("_commit_version"),
+        F.col("_commit_timestamp"),
+    )
+
+
+def _taken(definition: Definition) -> Refused:
+    return Refused(
+        "the name belongs to another table, so the dynamic table cannot be seen under it",
+        reason=Reason.ALREADY_EXISTS,
+        about=str(definition.name),
+        hint=f"drop or rename the other one, or ALTER DYNAMIC TABLE {definition.name} RENAME TO …",
+    )
 
 
 def _property(snapshot: Java, key: str) -> str | None:

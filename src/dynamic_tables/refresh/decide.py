@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dynamic_tables.compiler.merge import Merging
 from dynamic_tables.compiler.plan import DeltaPlan, Possible
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.errors import InvalidInput, Refused
@@ -13,7 +14,7 @@ from dynamic_tables.model import Action, Build, Definition, Pin, Strategy
 from dynamic_tables.options import RefreshMode
 from dynamic_tables.reasons import Reason
 
-INCREMENTAL = (Strategy.APPEND, Strategy.KEYS, Strategy.ROWS)
+INCREMENTAL = (Strategy.APPEND, Strategy.MERGE, Strategy.KEYS, Strategy.ROWS)
 # Reasons for which even REFRESH_MODE = INCREMENTAL computes the whole query.
 UNAVOIDABLE = frozenset({Reason.FIRST_LOAD, Reason.DEFINITION_CHANGED, Reason.FORCED})
 
@@ -100,11 +101,9 @@ def _by_changes(facts: Facts) -> Decision:
 
 
 def cheapest(plan: DeltaPlan, definition: Definition) -> Strategy:
-    """Floating aggregates differ in their last digits, so their rows are replaced by key."""
-    if plan.monotone:
-        return Strategy.APPEND
-    by_key = plan.key is not None or bool(definition.approximate)
-    return Strategy.KEYS if by_key else Strategy.ROWS
+    """The first one that is possible; `rows` always is, but for floating aggregates `keys`."""
+    found = possible(plan, definition)
+    return next(strategy for strategy in INCREMENTAL if found[strategy] is None)
 
 
 def possible(plan: DeltaPlan | NotIncremental, definition: Definition) -> Possible:
@@ -114,7 +113,10 @@ def possible(plan: DeltaPlan | NotIncremental, definition: Definition) -> Possib
         failed = plan.reason if isinstance(plan, NotIncremental) else Reason.NON_DETERMINISTIC
         return dict.fromkeys(INCREMENTAL, failed) | dict(always)
     found = dict(plan.possible())
-    if definition.approximate:  # their last digits differ between runs: rows are found by key
+    if isinstance(plan.merging, Merging):
+        types = {column.name.lower(): column.type for column in definition.stored_columns}
+        found[Strategy.MERGE] = plan.merging.reason_against(types)
+    if definition.inexact:  # their last digits differ between runs: rows are found by key
         found[Strategy.ROWS] = Reason.NON_DETERMINISTIC
         found[Strategy.KEYS] = None
     return found

@@ -20,6 +20,8 @@ def dynamic_sources(states: Iterable[TableState]) -> DynamicSources:
             table_id=state.definition.table_id,
             location=state.definition.location,
             loaded=state.build is not None,
+            columns=state.definition.columns,
+            hidden=state.definition.hidden,
         )
         for state in states
     }
@@ -34,10 +36,21 @@ def as_now(lake: Lake, definition: Definition, graph: Graph, dynamic: DynamicSou
     for source in definition.sources:
         if source.dynamic_id is not None and source.name != graph[source.dynamic_id].name:
             present = renamed(lake, present, source.name, graph[source.dynamic_id].name)
-    present = lake.followed(present, dynamic)
+    present = lake.followed(_found(present, graph), dynamic)
     if present.sources != definition.sources:
         graph.check_no_cycle(present)
     return present
+
+
+def _found(definition: Definition, graph: Graph) -> Definition:
+    """Parents may have become views over their stored tables, or tables again."""
+    sources = tuple(
+        replace(source, hidden=graph[source.dynamic_id].hidden) if source.dynamic_id else source
+        for source in definition.sources
+    )
+    if sources == definition.sources:
+        return definition
+    return replace(definition, sources=sources, revision=definition.revision + 1)
 
 
 def renamed(lake: Lake, child: Definition, old: TableName, new: TableName) -> Definition:
@@ -54,4 +67,14 @@ def renamed(lake: Lake, child: Definition, old: TableName, new: TableName) -> De
         replace(source, name=new) if source.name.key == old.key else source
         for source in child.sources
     )
-    return replace(child, query=query, sources=sources, revision=child.revision + 1)
+    auxiliary = child.auxiliary
+    if auxiliary is not None:
+        stored = replace(child, query=auxiliary.query)
+        auxiliary = replace(auxiliary, query=lake.rename_in(stored, old, new))
+    return replace(
+        child,
+        query=query,
+        auxiliary=auxiliary,
+        sources=sources,
+        revision=child.revision + 1,
+    )

@@ -213,9 +213,14 @@ class TableRefresh:
 
     def _with_schema(self, rows: Rows, decision: Decision) -> Decision:
         """Other types than declared: the stored table is built anew with them."""
-        if rows.columns == self._definition.columns:
+        if rows.columns == self._definition.stored_columns:
             return decision
-        self._redefine(columns=rows.columns)
+        declared = len(self._definition.columns)
+        auxiliary = self._definition.auxiliary
+        self._redefine(
+            columns=rows.columns[:declared],
+            auxiliary=auxiliary and replace(auxiliary, columns=rows.columns[declared:]),
+        )
         if decision.action is not Action.REFRESH:
             return decision
         return replace(decision, action=Action.REINITIALIZE, reason=Reason.SOURCE_SCHEMA_CHANGED)

@@ -54,8 +54,9 @@ def source_of(name: TableName, state: SourceState, dynamic: DynamicSources) -> S
     declared = dynamic.get(name.key)
     return Source(
         name=name,
-        columns=state.columns,
+        columns=declared.columns if declared is not None else state.columns,
         dynamic_id=declared.table_id if declared is not None else None,
+        hidden=declared.hidden if declared is not None else None,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from dynamic_tables.compiler.plan import DeltaPlan, Situation
+from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
 from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.duck import bags
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
 ROWS = f"temp.{RESERVED_PREFIX}rows"
 CHANGES = f"temp.{RESERVED_PREFIX}changes"
+MERGED = Tables(
+    parts=f"temp.{RESERVED_PREFIX}parts",
+    rows=f"temp.{RESERVED_PREFIX}grouped",
+    groups=f"temp.{RESERVED_PREFIX}groups",
+    keys=f"temp.{KEYS}",
+)
 SAMPLE_ROWS = 20  # how many differing rows `verify` shows
 AUTHOR = "dynamic-tables"
 
@@ -69,7 +75,7 @@ class DuckArea:
             definition, pins, instant, columns=self._changed_sources(definition, pins)
         )
         columns = self._described(definition, text)
-        names = columns_sql([column.name for column in definition.columns])
+        names = columns_sql([column.name for column in definition.stored_columns])
         kept = stored_form(text, columns)
         self._cursor.execute(
             f"CREATE OR REPLACE TEMP TABLE {RESERVED_PREFIX}rows AS "  # noqa: S608  quoted
@@ -83,8 +89,8 @@ class DuckArea:
             columns = described(self._cursor.execute(f"DESCRIBE {text}").fetchall())
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             raise _schema_changed(definition, headline(error)) from error
-        check_columns(columns)
-        declared = [column.name.lower() for column in definition.columns]
+        check_columns(columns[: len(definition.columns)])
+        declared = [column.name.lower() for column in definition.stored_columns]
         if [column.name.lower() for column in columns] != declared:
             gone = [name for name in declared if name not in {c.name.lower() for c in columns}]
             what = f"column {', '.join(gone) or '(order)'} is missing from its result"
@@ -92,7 +98,7 @@ class DuckArea:
         return columns
 
     def _named(self, definition: Definition, columns: Sequence[Column]) -> tuple[Column, ...]:
-        pairs = zip(definition.columns, columns, strict=True)
+        pairs = zip(definition.stored_columns, columns, strict=True)
         return tuple(Column(name=declared.name, type=found.type) for declared, found in pairs)
 
     def _changed_sources(
@@ -121,8 +127,10 @@ class DuckArea:
         now = situation(self._cursor, self._lake.catalog, definition, plan, moves)
         if strategy is Strategy.KEYS:
             return self._affected(definition, plan, now, base)
+        if strategy is Strategy.MERGE:
+            return self._merged(definition, plan, now, base)
         changes = plan.changes(now)
-        names = [column.name for column in definition.columns]
+        names = [column.name for column in definition.stored_columns]
         self._keep(bags.netted(changes, _typed(definition)) if changes else bags.nothing(names))
         gone = self._value(f"SELECT count(*) FROM {CHANGES} WHERE {bags.COPIES} < 0")  # noqa: S608
         if strategy is Strategy.APPEND and gone:
@@ -135,8 +143,8 @@ class DuckArea:
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
     ) -> Delta:
         """`keys`: the rows of the affected keys against the stored ones."""
-        names = [column.name for column in definition.columns]
-        key = plan.exact_key(definition.approximate)
+        names = [column.name for column in definition.stored_columns]
+        key = plan.exact_key(definition.inexact)
         found = plan.replacement(now, f"temp.{KEYS}", key)
         if found is None:
             self._keep(bags.nothing(names))
@@ -150,13 +158,35 @@ class DuckArea:
         self._keep(bags.difference(typed, stored, names))
         return Delta(strategy=Strategy.KEYS, changes=self._size())
 
+    def _merged(self, definition: Definition, plan: DeltaPlan, now: Situation, base: int) -> Delta:
+        """`merge`: the new rows of the changed groups against their stored ones."""
+        names = [column.name for column in definition.stored_columns]
+        types = {column.name.lower(): column.type for column in definition.stored_columns}
+        stored = f"(FROM {self._lake.stored_at(definition, base)})"
+        found = plan.merge(now, MERGED, stored=stored, types=types)
+        if found is None:
+            self._keep(bags.nothing(names))
+            return Delta(strategy=Strategy.MERGE, changes=0)
+        self._make(MERGED.parts, found.parts)
+        self._make(MERGED.rows, found.rows)
+        self._make(MERGED.groups, found.groups)
+        self._make(MERGED.keys, found.keys)
+        new = f"SELECT {_typed(definition)} FROM ({found.merged})"  # noqa: S608  quoted
+        if self._value(f"SELECT count(*) FROM {MERGED.keys}"):  # noqa: S608  a constant
+            new += f" UNION ALL SELECT {_typed(definition)} FROM ({found.recomputed})"  # noqa: S608
+        self._keep(bags.difference(f"({new})", MERGED.rows, names))
+        return Delta(strategy=Strategy.MERGE, changes=self._size())
+
+    def _make(self, table: str, query: str) -> None:
+        self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {table.partition('.')[2]} AS {query}")
+
     def _types_at(self, pin: Pin) -> dict[str, str]:
         columns = self._lake.columns_at(pin.source_id, pin.version)
         return {column.name.lower(): column.type for column in columns}
 
     def _check_present(self, definition: Definition, base: int) -> None:
         """A row that goes must be there, as often as it goes."""
-        names = [column.name for column in definition.columns]
+        names = [column.name for column in definition.stored_columns]
         stored = self._lake.stored_at(definition, base)
         lacking = self._value(
             f"SELECT count(*) FROM ({bags.lacking(CHANGES, stored, names)})"  # noqa: S608
@@ -207,17 +237,14 @@ class DuckArea:
 
     def difference_size(self, rows: DuckRows, definition: Definition, base: int) -> int:
         """Compare with the stored rows as bags, keep the difference; its number of rows."""
-        self._compare(rows, definition, base)
-        return self._size()
-
-    def _compare(self, rows: DuckRows, definition: Definition, version: int) -> None:
-        there = self._lake.stored_at(definition, version)
+        there = self._lake.stored_at(definition, base)
         self._keep(bags.difference(ROWS, there, rows.names))
+        return self._size()
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
         """Delete the copies that are too many, insert those that are missing, in one commit."""
         target = name_sql(self._lake.stored_table(definition).name)
-        names = [column.name for column in definition.columns]
+        names = [column.name for column in definition.stored_columns]
 
         def write() -> Mapping[str, int]:
             gone = bags.surplus(target, CHANGES, names)
@@ -278,8 +305,8 @@ class DuckArea:
     # Checking and telling
 
     def verify(self, rows: DuckRows, definition: Definition, version: int) -> Difference:
-        """Compare the query at its cut with the stored rows, both ways."""
-        self._compare(rows, definition, version)
+        """Compare the query at its cut with the rows that the table shows, both ways."""
+        self._keep(bags.difference(ROWS, self._lake.shown_at(definition, version), rows.names))
         found = f"FROM {CHANGES}"
         if definition.approximate:
             found = f"FROM ({bags.without_rounding(CHANGES, rows.names, definition.approximate)})"
@@ -320,7 +347,7 @@ def _typed(definition: Definition) -> str:
     """The declared columns with the types that they are stored with."""
     return ", ".join(
         f"CAST({quote(column.name)} AS {column.type}) AS {quote(column.name)}"
-        for column in definition.columns
+        for column in definition.stored_columns
     )
 
 

@@ -22,11 +22,11 @@ from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.duck.catalog import Catalog
 from dynamic_tables.lake.duck.pinning import Reading, aliased_as
 from dynamic_tables.lake.duck.references import CLOCKS
-from dynamic_tables.lake.duck.text import columns_sql, literal, name_sql, quote
+from dynamic_tables.lake.duck.text import columns_sql, literal, name_sql, quote, shown_sql
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import moved_names, read_columns, source_names
 from dynamic_tables.model import Definition, Pin
-from dynamic_tables.names import RESERVED_PREFIX
+from dynamic_tables.names import RESERVED_PREFIX, SHOWN
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -69,13 +69,18 @@ class OpaqueQuery:
 
 def check_faithful(cursor: DuckDBPyConnection, text: str, definition: Definition) -> None:
     """DuckDB plans the text and what sqlglot prints of it alike; raises NotIncremental if not."""
-    for name, source in source_names(definition).items():
-        columns = ", ".join(f"NULL::{c.type} AS {quote(c.name)}" for c in source.columns)
-        cursor.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} LIMIT 0")
+    make_empty_sources(cursor, definition)
     printed = sqlglot.parse_one(text, dialect=DIALECT).sql(dialect=DIALECT)
     plans = [cursor.execute(f"EXPLAIN {query}").fetchall() for query in (text, printed)]
     if plans[0] != plans[1]:
         raise unfaithful("sqlglot prints the query differently")
+
+
+def make_empty_sources(cursor: DuckDBPyConnection, definition: Definition) -> None:
+    """Tables that have the sources' types and no rows, to analyse queries over them."""
+    for name, source in source_names(definition).items():
+        columns = ", ".join(f"NULL::{c.type} AS {quote(c.name)}" for c in source.columns)
+        cursor.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} LIMIT 0")
 
 
 class DuckLeaves:
@@ -103,7 +108,9 @@ class DuckLeaves:
     def rows(self, source: str, side: Side) -> str:
         pin = self.pin(source, side)
         name = self._catalog.name_at(pin.source_id, pin.version)
-        return f"{name_sql(name)} AT (VERSION => {pin.version:d})"
+        stored = f"{name_sql(name)} AT (VERSION => {pin.version:d})"
+        known = self._sources[source]
+        return f"({shown_sql(stored, known.columns, known.hidden)})" if known.hidden else stored
 
     def changes(self, source: str) -> str:
         if source not in self._feeds:
@@ -118,9 +125,12 @@ class DuckLeaves:
         columns = columns_sql(self._columns[source])
         sign = "CASE WHEN change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
         feed = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
+        hidden = self._sources[source].hidden
+        where = f" WHERE {quote(SHOWN)}" if hidden is not None and hidden.filtered else ""
         self._cursor.execute(
             f"CREATE OR REPLACE TEMP TABLE {feed} AS SELECT {columns}, {sign} AS {WEIGHT} "  # noqa: S608
             f"FROM ducklake_table_changes({table}, {before.version + 1:d}, {after.version:d})"
+            f"{where}"
         )
         return f"temp.{feed}"
 

@@ -31,7 +31,12 @@ from dynamic_tables.lake.duck.analysis import (
 )
 from dynamic_tables.lake.duck.area import DuckArea
 from dynamic_tables.lake.duck.catalog import Table, described, unknown
-from dynamic_tables.lake.duck.deltas import DIALECT, OpaqueQuery, check_faithful
+from dynamic_tables.lake.duck.deltas import (
+    DIALECT,
+    OpaqueQuery,
+    check_faithful,
+    make_empty_sources,
+)
 from dynamic_tables.lake.duck.faults import DUCK_FAULTS, headline, told
 from dynamic_tables.lake.duck.opening import Instance
 from dynamic_tables.lake.duck.pinning import PinnedQuery, Reading, aliased_as, read_texts
@@ -65,7 +70,7 @@ class DuckLake(UserStatements):
     def analyse(self, query: str, dynamic: DynamicSources) -> Analysis:
         """What a query is; refuses what cannot be a dynamic table, and says why."""
         namespace = self.namespace()
-        declared = {key for key, source in dynamic.items() if not source.loaded}
+        declared = {key for key, source in dynamic.items() if not source.loaded or source.hidden}
         self._check_temporary(query)
         reading = self._read(query, namespace, declared)
         self._check_macros(reading)
@@ -77,6 +82,12 @@ class DuckLake(UserStatements):
             reading,
             [pin_now(reading.sources[key], state) for key, state in states.items()],
             utc_now(),
+            columns={
+                key: tuple(column.name for column in source.columns)
+                for key, source in dynamic.items()
+                if source.hidden
+            },
+            filtered={key for key, s in dynamic.items() if s.hidden and s.hidden.filtered},
             declared=declared,
         ).checked(query, namespace)
         columns = self._analysed(pinned, namespace, settings)
@@ -107,7 +118,8 @@ class DuckLake(UserStatements):
         pins: Sequence[Pin],
         instant: datetime,
         *,
-        columns: Mapping[str, tuple[str, ...]] | None = None,
+        columns: Mapping[str, tuple[str, ...]],
+        filtered: Collection[str],
         declared: Collection[str] = (),
     ) -> PinnedQuery:
         return PinnedQuery(
@@ -116,7 +128,8 @@ class DuckLake(UserStatements):
             reading,
             pins=pins,
             instant=instant,
-            columns=columns or {},
+            columns=columns,
+            filtered=filtered,
             declared=declared,
         )
 
@@ -229,10 +242,15 @@ class DuckLake(UserStatements):
         return self._state(table)
 
     def source_state(self, source: Source) -> SourceState:
-        table = self.catalog.table(source.name)
+        table = self._table(source)
         if table is None:
             raise unknown(source.name)
         return self._state(table)
+
+    def _table(self, source: Source) -> Table | None:
+        """A source's table; a dynamic one is known by its id, whatever its name is."""
+        dynamic = source.dynamic_id
+        return self._stored(dynamic) if dynamic else self.catalog.table(source.name)
 
     def _state(self, table: Table) -> SourceState:
         return SourceState(
@@ -248,7 +266,7 @@ class DuckLake(UserStatements):
         """Whether rows or columns changed between two versions; a gap in the log counts as yes."""
         if since == to:
             return False
-        table = self.catalog.table(source.name)
+        table = self._table(source)
         if since > to or table is None:
             return True
         commits = self.log.commits(table.lake_id, since, to)
@@ -283,13 +301,26 @@ class DuckLake(UserStatements):
     ) -> str:
         """The text that a refresh at these pins runs."""
         declared = {source.name.key for source in definition.sources}  # also those dropped since
-        reading = self._read(definition.query, definition.namespace, declared)
-        query = self._pinned(reading, pins, instant, columns=columns, declared=declared)
-        return query.checked(definition.query, definition.namespace)
+        text = definition.stored_query
+        reading = self._read(text, definition.namespace, declared)
+        filtered = {
+            source.name.key
+            for source in definition.sources
+            if source.hidden and source.hidden.filtered
+        }
+        query = self._pinned(
+            reading, pins, instant, columns=columns, filtered=filtered, declared=declared
+        )
+        return query.checked(text, definition.namespace)
 
     def pinned_sql(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> str:
         pins = [pin_of(pins, source) for source in definition.sources]
-        return self.pinned(definition, pins, instant, columns={})
+        shown = {
+            source.name.key: tuple(column.name for column in source.columns)
+            for source in definition.sources
+            if source.hidden
+        }
+        return self.pinned(definition, pins, instant, columns=shown)
 
     def has_feed(self, source: Source) -> bool:  # noqa: ARG002
         """DuckLake keeps the changes of every table."""
@@ -301,12 +332,23 @@ class DuckLake(UserStatements):
             self._plans[definition.built_from] = self._plan(definition)
         return self._plans[definition.built_from]
 
-    def _plan(self, definition: Definition) -> DeltaPlan | NotIncremental:
+    def _opaque(self, definition: Definition) -> str:
+        """The stored query over the compiler's names for the sources."""
         declared = {source.name.key for source in definition.sources if source.dynamic_id}
-        reading = self._read(definition.query, definition.namespace, declared)
+        query = definition.stored_query
+        reading = self._read(query, definition.namespace, declared)
         names = {source.name.key: name for name, source in source_names(definition).items()}
         opaque = OpaqueQuery(self.catalog, reading, names=names, declared=declared)
-        text = opaque.text(definition.query, definition.namespace)
+        return opaque.text(query, definition.namespace)
+
+    def stored_types(self, definition: Definition) -> tuple[Column, ...]:
+        with self._private(definition.namespace, definition.settings) as cursor:
+            make_empty_sources(cursor, definition)
+            text = self._opaque(definition)
+            return storable(described(cursor.execute(f"DESCRIBE {text}").fetchall()))
+
+    def _plan(self, definition: Definition) -> DeltaPlan | NotIncremental:
+        text = self._opaque(definition)
         plan = planned(text, definition, dialect=DIALECT)
         if isinstance(plan, DeltaPlan):
             try:

@@ -17,7 +17,7 @@ from dynamic_tables.lake.duck.catalog import Catalog, View
 from dynamic_tables.lake.duck.references import DuckClock, Found, Serialise, find_references
 from dynamic_tables.lake.duck.text import columns_sql, name_sql, quote
 from dynamic_tables.model import Pin
-from dynamic_tables.names import TableName
+from dynamic_tables.names import SHOWN, TableName
 from dynamic_tables.reasons import Reason
 
 
@@ -84,6 +84,7 @@ class PinnedQuery:
         pins: Sequence[Pin],
         instant: datetime,
         columns: Mapping[str, tuple[str, ...]],
+        filtered: Container[str] = (),
         declared: Container[str] = (),
     ) -> None:
         self._catalog = catalog
@@ -92,6 +93,7 @@ class PinnedQuery:
         self._pins = {pin.name.key: pin for pin in pins}
         self._instant = f"make_timestamptz({round(instant.timestamp() * 1_000_000)}::BIGINT)"
         self._only_columns = columns  # by name key: what a changed source may show
+        self._filtered = filtered  # name keys of sources of which only some rows are shown
         self._declared = declared
 
     def checked(self, query: str, namespace: tuple[str, str]) -> str:
@@ -122,7 +124,8 @@ class PinnedQuery:
         relation = f"{name_sql(then)} AT (VERSION => {pin.version:d})"
         only = self._only_columns.get(name.key)
         if only is not None:
-            relation = f"(SELECT {columns_sql(only)} FROM {relation})"  # noqa: S608  quoted
+            where = f" WHERE {quote(SHOWN)}" if name.key in self._filtered else ""
+            relation = f"(SELECT {columns_sql(only)} FROM {relation}{where})"  # noqa: S608  quoted
         elif reference.aliased or then.name.lower() != reference.parts[-1].lower():
             relation = f"(FROM {relation})"
         else:

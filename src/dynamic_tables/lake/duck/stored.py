@@ -18,11 +18,19 @@ import duckdb
 
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
 from dynamic_tables.lake.base import Commit, Standing
-from dynamic_tables.lake.duck.catalog import Catalog, Table
+from dynamic_tables.lake.duck.catalog import Catalog, Table, View
 from dynamic_tables.lake.duck.faults import headline
 from dynamic_tables.lake.duck.log import SnapshotLog
 from dynamic_tables.lake.duck.opening import FILES, Instance
-from dynamic_tables.lake.duck.text import OWN_SCHEMA, hidden_name, literal, name_sql, quote
+from dynamic_tables.lake.duck.references import find_references
+from dynamic_tables.lake.duck.text import (
+    OWN_SCHEMA,
+    hidden_name,
+    literal,
+    name_sql,
+    quote,
+    shown_sql,
+)
 from dynamic_tables.model import Column, Definition
 from dynamic_tables.names import SMALL_LAKE, TableName, check_not_reserved
 from dynamic_tables.options import Options
@@ -138,11 +146,11 @@ class StoredTables:
         return str(folder)
 
     def publish(self, definition: Definition) -> None:
-        """Give the stored table its name, if it does not have it yet."""
+        """Give the stored table its name, or make the view, if it is not there yet."""
         table = self.stored_table(definition)
-        if table.name == definition.name:
+        if self._is_published(definition, table):
             return
-        if self._taken(definition.name, table):
+        if self._taken(definition, table):
             raise Refused(
                 "the name belongs to another table, so the dynamic table cannot be seen under it",
                 reason=Reason.ALREADY_EXISTS,
@@ -150,12 +158,46 @@ class StoredTables:
                 hint=f"drop or rename the other one, or ALTER DYNAMIC TABLE {definition.name}"
                 " RENAME TO …",
             )
-        self._rename(table, definition.name.name)
+        with self._writing() as cursor:
+            self._name(cursor, definition, table)
 
-    def _taken(self, name: TableName, table: Table) -> bool:
-        other = self.catalog.table(name)
-        another = other is not None and other.source_id != table.source_id
-        return another or self.catalog.view(name) is not None
+    def _is_published(self, definition: Definition, table: Table) -> bool:
+        view = self.catalog.view(definition.name)
+        wanted = self._canonical_view(definition) if definition.auxiliary else None
+        return table.name == definition.stored_name and (view.text if view else None) == wanted
+
+    def _taken(self, definition: Definition, table: Table) -> bool:
+        """Whether one of its names belongs to somebody else."""
+        view = self.catalog.view(definition.name)
+        if view is not None and not self._is_ours(view, definition):
+            return True
+        others = (self.catalog.table(n) for n in (definition.name, definition.stored_name))
+        return any(other is not None and other.source_id != table.source_id for other in others)
+
+    def _name(self, cursor: DuckDBPyConnection, definition: Definition, table: Table) -> None:
+        """The stored table under its name; with auxiliary columns, a view that hides them."""
+        view = name_sql(definition.name)
+        if self.catalog.view(definition.name) is not None:
+            cursor.execute(f"DROP VIEW {view}")
+        stored = definition.stored_name
+        if table.name != stored:
+            cursor.execute(f"ALTER TABLE {name_sql(table.name)} RENAME TO {quote(stored.name)}")
+        if definition.auxiliary is not None:
+            cursor.execute(f"CREATE VIEW {view} AS {_view_text(definition)}")
+
+    def _canonical_view(self, definition: Definition) -> str:
+        """The view's text as DuckLake keeps it: the way DuckDB prints it."""
+        printed = "SELECT json_deserialize_sql(json_serialize_sql(?::VARCHAR))"
+        return self._instance.rows(printed, [_view_text(definition)])[0][0]
+
+    def _is_ours(self, view: View, definition: Definition) -> bool:
+        """Whether a view is the one over the stored table, of this definition or an earlier one."""
+        tables = find_references(self._serialise, view.text).tables
+        hidden = definition.name.hidden.parts[1:]
+        return [reference.parts for reference in tables] == [hidden]
+
+    def _serialise(self, text: str) -> str:
+        return self._instance.rows("SELECT json_serialize_sql(?::VARCHAR)", [text])[0][0]
 
     def name_first_load(
         self, cursor: DuckDBPyConnection, definition: Definition, table: Table
@@ -165,19 +207,19 @@ class StoredTables:
         A name that is taken is told by `publish`, once the rows stand.
         """
         hidden = table.name == self._hidden(definition)
-        if hidden and not self._taken(definition.name, table):
-            new = quote(definition.name.name)
-            cursor.execute(f"ALTER TABLE {name_sql(table.name)} RENAME TO {new}")
+        if hidden and not self._taken(definition, table):
+            self._name(cursor, definition, table)
 
     def unpublish(self, definition: Definition) -> None:
         """Take the name away; the rows stay."""
         table = self._stored(definition.table_id)
-        if table is not None and table.name.name != hidden_name(definition.table_id):
-            self._rename(table, hidden_name(definition.table_id))
-
-    def _rename(self, table: Table, name: str) -> None:
+        view = self.catalog.view(definition.name)
         with self._writing() as cursor:
-            cursor.execute(f"ALTER TABLE {name_sql(table.name)} RENAME TO {quote(name)}")
+            if view is not None and self._is_ours(view, definition):
+                cursor.execute(f"DROP VIEW {name_sql(view.name)}")
+            if table is not None and table.name.name != hidden_name(definition.table_id):
+                hidden = quote(hidden_name(definition.table_id))
+                cursor.execute(f"ALTER TABLE {name_sql(table.name)} RENAME TO {hidden}")
 
     # Making and deleting
 
@@ -187,7 +229,7 @@ class StoredTables:
     def lay_out(self, definition: Definition) -> None:
         """Make the empty stored table, hidden, and keep its definition."""
         name = self._hidden(definition)
-        columns = ", ".join(f"{quote(item.name)} {item.type}" for item in definition.columns)
+        columns = ", ".join(f"{quote(item.name)} {item.type}" for item in definition.stored_columns)
         try:
             with self._writing() as cursor:
                 cursor.execute(f"CREATE TABLE {name_sql(name)} ({columns})")
@@ -298,6 +340,11 @@ class StoredTables:
         name = self.catalog.name_at(self.stored_table(definition).source_id, version)
         return f"{name_sql(name)} AT (VERSION => {version:d})"
 
+    def shown_at(self, definition: Definition, version: int) -> str:
+        """What users saw of it at a version, as a relation."""
+        stored = self.stored_at(definition, version)
+        return f"({shown_sql(stored, definition.columns, definition.hidden)})"
+
     def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]:
         return self.log.commits(self.stored_table(definition).lake_id, after, to)
 
@@ -317,6 +364,12 @@ class StoredTables:
             [sequence, table_id],
         ).fetchone()
         return taken is not None and taken[0] == 1
+
+
+def _view_text(definition: Definition) -> str:
+    _, schema, name = definition.stored_name.parts
+    stored = f"{quote(schema)}.{quote(name)}"
+    return shown_sql(stored, definition.columns, definition.hidden)
 
 
 def _gone(definition: Definition) -> SetupError:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dynamic_tables.names import RESERVED_PREFIX, SMALL_LAKE, TableName
+from collections.abc import Sequence
+
+from dynamic_tables.model import Column, Hidden
+from dynamic_tables.names import RESERVED_PREFIX, SHOWN, SMALL_LAKE, TableName
 
 METADATA = f"{SMALL_LAKE}_metadata"  # DuckLake's own tables, which describe the catalog
 OWN_SCHEMA = f"{RESERVED_PREFIX}lake"  # our tables in the lake
@@ -33,6 +36,13 @@ def literal(value: str) -> str:
 
 def columns_sql(names: tuple[str, ...] | list[str]) -> str:
     return ", ".join(quote(name) for name in names)
+
+
+def shown_sql(relation: str, columns: Sequence[Column], hidden: Hidden | None) -> str:
+    """What users see of a stored table: its declared columns, and the rows that HAVING keeps."""
+    where = f" WHERE {quote(SHOWN)}" if hidden is not None and hidden.filtered else ""
+    names = columns_sql([column.name for column in columns])
+    return f"SELECT {names} FROM {relation}{where}"  # noqa: S608  quoted
 
 
 def hidden_name(table_id: str) -> str:

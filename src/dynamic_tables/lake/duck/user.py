@@ -12,9 +12,9 @@ from dynamic_tables.lake.duck.opening import Instance, close_instance
 from dynamic_tables.lake.duck.references import find_references
 from dynamic_tables.lake.duck.result import Result, fetched
 from dynamic_tables.lake.duck.stored import StoredTables
-from dynamic_tables.lake.duck.text import MAIN, columns_sql, literal, name_sql, quote
+from dynamic_tables.lake.duck.text import MAIN, columns_sql, literal, name_sql, quote, shown_sql
 from dynamic_tables.model import Definition
-from dynamic_tables.names import SMALL_LAKE, qualify
+from dynamic_tables.names import SHOWN, SMALL_LAKE, qualify
 from dynamic_tables.reasons import Reason
 
 if TYPE_CHECKING:
@@ -60,9 +60,6 @@ class UserStatements(StoredTables):
         asked = ", ".join(f"current_setting({literal(key)})::VARCHAR" for key in RESULT_SETTINGS)
         return dict(zip(RESULT_SETTINGS, self._ask(f"SELECT {asked}")[0], strict=True))
 
-    def _serialise(self, text: str) -> str:
-        return self._instance.rows("SELECT json_serialize_sql(?::VARCHAR)", [text])[0][0]
-
     @property
     def session(self) -> NoReturn:
         raise SetupError(
@@ -88,17 +85,21 @@ class UserStatements(StoredTables):
 
     def read(self, definition: Definition, version: int | None) -> Result:
         if version is None:
-            return self.run(f"FROM {name_sql(self.stored_table(definition).name)}")
-        return self.run(f"FROM {self.stored_at(definition, version)}")
+            stored = name_sql(self.stored_table(definition).name)
+            return self.run(shown_sql(stored, definition.columns, definition.hidden))
+        return self.run(f"FROM {self.shown_at(definition, version)}")
 
     def changes(self, definition: Definition, start: int, end: int) -> Result:
-        """The change feed of the stored table in [start, end]."""
+        """The change feed of the table in [start, end]."""
         name = self.catalog.name_at(self.stored_table(definition).source_id, end)
         table = ", ".join(literal(part) for part in name.parts)
         columns = columns_sql([column.name for column in definition.columns])
+        feed = f"ducklake_table_changes({table}, {start:d}, {end:d})"
+        if definition.auxiliary is not None:
+            return self.run(_shown_changes(columns, feed, filtered=definition.auxiliary.filtered))
         return self.run(
             f"SELECT {columns}, change_type AS _change_type, snapshot_id AS _commit_version "  # noqa: S608
-            f"FROM ducklake_table_changes({table}, {start:d}, {end:d})"
+            f"FROM {feed}"
         )
 
     @contextmanager
@@ -137,3 +138,15 @@ class UserStatements(StoredTables):
             table = qualify((name,), self.namespace())
             if self.catalog.table(table) is None and self.catalog.view(table) is None:
                 yield name
+
+
+def _shown_changes(columns: str, feed: str, *, filtered: bool) -> str:
+    """Changes of what users see: commits that changed hidden columns only changed nothing."""
+    where = f" WHERE {quote(SHOWN)}" if filtered else ""
+    sign = "CASE WHEN change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
+    return (
+        f"SELECT {columns}, CASE WHEN copies > 0 THEN 'insert' ELSE 'delete' END AS _change_type, "  # noqa: S608
+        f"snapshot_id AS _commit_version FROM (SELECT *, unnest(range(abs(copies))) FROM ("
+        f"SELECT {columns}, snapshot_id, sum({sign})::BIGINT AS copies FROM {feed}{where} "
+        f"GROUP BY ALL HAVING copies <> 0))"
+    )
