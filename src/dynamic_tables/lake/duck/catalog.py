@@ -44,6 +44,11 @@ _BYTES = (
     f"SELECT coalesce(sum(file_size_bytes), 0)::BIGINT FROM {METADATA}.ducklake_data_file "  # noqa: S608
     "WHERE table_id = ? AND end_snapshot IS NULL"
 )
+_ROWS_EVER = f"""
+    SELECT max(s.record_count)
+    FROM {METADATA}.ducklake_table_stats s JOIN {METADATA}.ducklake_table t USING (table_id)
+    WHERE t.table_uuid = ?::UUID
+"""  # noqa: S608  constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +144,10 @@ class Catalog:
 
     def bytes_of(self, table: Table) -> int:
         return self._instance.rows(_BYTES, [table.lake_id])[0][0]
+
+    def rows_ever(self, source_id: str) -> int:
+        """How many rows a table ever got: no version of it has more."""
+        return self.rows_now(_ROWS_EVER, [source_id])[0][0] or 0
 
     def columns(self, name: TableName, version: int | None = None) -> tuple[Column, ...]:
         at = "" if version is None else f" AT (VERSION => {version:d})"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 DIALECT = "duckdb"
 KEYS = f"{RESERVED_PREFIX}keys"
+SMALL_TABLE = 10_000  # rows; so many are copied faster than read from the lake a second time
 
 
 class OpaqueQuery:
@@ -100,17 +101,34 @@ class DuckLeaves:
         self._columns = {name: read_columns(definition, plan, name) for name in self._sources}
         self._moves = moves
         self._feeds: dict[str, str] = {}
+        self._asked: set[tuple[str, Side]] = set()
+        self._copies: dict[tuple[str, Side], str] = {}
 
     def pin(self, source: str, side: Side) -> Pin:
         pins = self._moves.before if side is Side.BEFORE else self._moves.after
         return pin_of(pins, self._sources[source])
 
     def rows(self, source: str, side: Side) -> str:
+        """Small tables that a plan reads more than once are copied: each scan of the lake costs."""
         pin = self.pin(source, side)
         name = self._catalog.name_at(pin.source_id, pin.version)
-        stored = f"{name_sql(name)} AT (VERSION => {pin.version:d})"
+        lake = f"{name_sql(name)} AT (VERSION => {pin.version:d})"
         known = self._sources[source]
-        return f"({shown_sql(stored, known.columns, known.hidden)})" if known.hidden else stored
+        if known.hidden:
+            lake = f"({shown_sql(lake, known.columns, known.hidden)})"
+        if (source, side) not in self._asked:
+            self._asked.add((source, side))
+            return lake
+        if (source, side) not in self._copies:
+            small = self._catalog.rows_ever(pin.source_id) <= SMALL_TABLE
+            self._copies[source, side] = self._copied(source, side, lake) if small else lake
+        return self._copies[source, side]
+
+    def _copied(self, source: str, side: Side, lake: str) -> str:
+        copy = f"{RESERVED_PREFIX}{side.value}_{source.removeprefix(RESERVED_PREFIX)}"
+        columns = columns_sql(self._columns[source]) or "1"
+        self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {copy} AS SELECT {columns} FROM {lake}")  # noqa: S608
+        return f"temp.{copy}"
 
     def changes(self, source: str) -> str:
         if source not in self._feeds:
@@ -118,19 +136,20 @@ class DuckLeaves:
         return self._feeds[source]
 
     def _kept(self, source: str) -> str:
-        """Read the feed once; its images of one update are two rows."""
+        """Read the feed once; an update is a deletion and an insertion, and which of them belong
+        together does not matter (`ducklake_table_changes` takes twice as long to find out)."""
         before, after = self.pin(source, Side.BEFORE), self.pin(source, Side.AFTER)
         name = self._catalog.name_at(after.source_id, after.version)
         table = ", ".join(literal(part) for part in name.parts)
-        columns = columns_sql(self._columns[source])
-        sign = "CASE WHEN change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
+        arguments = f"{table}, {before.version + 1:d}, {after.version:d}"
+        columns = "".join(f"{quote(column)}, " for column in self._columns[source])
         feed = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
         hidden = self._sources[source].hidden
         where = f" WHERE {quote(SHOWN)}" if hidden is not None and hidden.filtered else ""
         self._cursor.execute(
-            f"CREATE OR REPLACE TEMP TABLE {feed} AS SELECT {columns}, {sign} AS {WEIGHT} "  # noqa: S608
-            f"FROM ducklake_table_changes({table}, {before.version + 1:d}, {after.version:d})"
-            f"{where}"
+            f"CREATE OR REPLACE TEMP TABLE {feed} AS "  # noqa: S608  quoted
+            f"SELECT {columns}1 AS {WEIGHT} FROM ducklake_table_insertions({arguments}){where} "
+            f"UNION ALL SELECT {columns}-1 FROM ducklake_table_deletions({arguments}){where}"
         )
         return f"temp.{feed}"
 
