@@ -1,0 +1,55 @@
+"""Random queries on DuckLake live through random histories: always equal to recomputing.
+
+The long run: `LIVES_SEEDS=100:500 bash scripts/test -m soak tests/ducklake/test_duck_lives.py -s`
+(256 histories a seed, 100,000 in all by default; the range may be divided between runs).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from lives import Clock, Tally, lived, soak_seeds
+
+import dynamic_tables as dt
+
+QUERIES, ROUNDS = 16, 16  # of a lake: 256 histories
+
+
+def run(folder: Path, seeds: list[int]) -> Tally:
+    def open_lake(seed: int, clock: Clock) -> dt.DynamicTables:
+        shutil.rmtree(folder, ignore_errors=True)
+        tables = dt.connect(f"ducklake:{folder / str(seed)}", say=lambda _: None, clock=clock)
+        tables.sql("SET threads = 1")
+        return tables
+
+    return lived(open_lake, seeds, spark=False, queries=QUERIES, rounds=ROUNDS)
+
+
+@pytest.fixture(scope="module")
+def tally(tmp_path_factory: pytest.TempPathFactory) -> Tally:
+    return run(tmp_path_factory.mktemp("lives"), list(range(8)))
+
+
+def check(tally: Tally) -> None:
+    print(tally)
+    assert not tally.wrong, "\n".join(tally.wrong)
+    assert not tally.refused, "\n".join(tally.refused)
+    assert len(tally.recomputed) <= 0.05 * tally.queries, "\n".join(tally.recomputed)
+
+
+@pytest.mark.timeout(1800)
+def test_every_table_equals_its_query(tally: Tally) -> None:
+    check(tally)
+    assert tally.histories >= 2_000
+
+
+def test_every_strategy_took_part(tally: Tally) -> None:
+    assert {"no_data", "append", "keys", "rows", "full"} <= set(tally.strategies)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_many_more_lives(tmp_path: Path) -> None:
+    check(run(tmp_path / "soak", list(soak_seeds("100:500"))))
