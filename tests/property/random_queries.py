@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from random_worlds import DATE, DECIMAL, INT, REAL, TEXT, VALUES, Column, Columns, World
+from random_worlds import DATE, DECIMAL, INT, REAL, VALUES, Column, Columns, World
 
 SCHEMAS = {"r": ("a", "b", "c"), "s": ("a", "d"), "t": ("d", "e")}
 INTEGERS: World = {
@@ -233,13 +233,14 @@ class Queries:
     def measured(self, depth: int) -> Relation:
         """Floating aggregates, right up to their last digits; collections."""
         place = self.place(depth)
-        key, number, one = self.pick(place), self.pick(place, *NUMBERS), self.pick(place, TEXT)
+        key, number, one = self.pick(place), self.pick(place, *NUMBERS), self.pick(place)
         folded = self.chance.choice(["stddev({})", "var_pop({})", "avg({})"]).format(number.name)
+        shown = f"concat({one.name}, '')"
         kept = "sort_array(collect_set({0}))" if self.spark else "list(DISTINCT {0} ORDER BY {0})"
         measures = [
             Column(folded, REAL),
             Column("count(*)", INT),
-            Column(kept.format(one.name), ""),
+            Column(kept.format(shown), ""),
         ]
         items, typed = self._select([key, *measures], "m")
         return Relation(f"SELECT {items} FROM {place.sql} GROUP BY {key.name}", typed)

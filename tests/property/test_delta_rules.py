@@ -198,6 +198,8 @@ CONSTRUCTS = [
     'select * from r semi join s using (a)',
     'select * from r anti join s on r.a = s.a',
     'select r1.a, r2.b from r r1 join r r2 on r1.b = r2.a',
+    'select r.b, s.d, t.e from r, s, t where r.a not in (select d from t) and r.a = s.a and s.d = t.d and r.c > 1',
+    'select r.b, s.d from r left join s on r.a = s.a, t where t.d = s.d and r.c = t.e and r.b > 0',
     'select a, sum(n) m from (select a, b, count(*) n from r group by a, b having count(*) > 1) group by a',
     'select a from r where a = (select max(a) from s where s.d = r.b)',
     'select a, max(b) from (select a, b from r union all select a, d from s) group by a having max(b) > (select avg(e) from t)',
@@ -225,6 +227,18 @@ def test_construct(db: duckdb.DuckDBPyConnection, query: str) -> None:
     for _ in range(15):
         now = Situation(leaves=TableLeaves(), moved=fill(db, chance), clock_moved=True)
         check(db, plan, query, now)
+
+
+def test_conditions_reach_the_joins_they_belong_to() -> None:
+    """Also past a semi join that stands first: no term of the changes is a cross product."""
+    query = (
+        "select r.b, s.d, t.e from r, s, t where r.a in (select a from s group by a having sum(d) > 2)"
+        " and r.a = s.a and s.d = t.d and r.c > 1"
+    )
+    now = Situation(leaves=TableLeaves(), moved=frozenset(SCHEMAS))
+    changes = planned(query, ("b", "d", "e")).changes(now)
+    assert changes is not None
+    assert "ON TRUE" not in changes
 
 
 REFUSED = {

@@ -1,15 +1,18 @@
 """Random data, random changes, many queries at once: after every refresh the equation holds.
 
-NULLs, duplicates, empty tables, keys that move, rows deleted and inserted again, several commits
-between refreshes, tables refreshed alone and together.
+Random queries live through random histories, each strategy in turn; and, in the long run only, a
+graph of tables that read each other. The long run has 52 histories a seed:
+`LIVES_SEEDS=1:11 bash scripts/test -m soak tests/spark/test_histories.py`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
+from lives import Clock, Tally, lived, soak_seeds
 
 import dynamic_tables as dt
 from oracle import check
@@ -95,11 +98,31 @@ def live(tables: dt.DynamicTables, seed: int, rounds: int) -> None:
     assert all(tables.verify(name).ok for name in QUERIES)
 
 
-def test_a_random_life(lake: dt.DynamicTables) -> None:
-    live(lake, seed=3, rounds=3)
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6))
+def test_random_lives_of_a_graph(lake: dt.DynamicTables, seed: int) -> None:
+    live(lake, seed, rounds=8)
+
+
+def random_lives(folder: Path, seeds: Iterable[int]) -> Tally:
+    def open_lake(seed: int, clock: Clock) -> dt.DynamicTables:
+        tables = dt.connect(folder / str(seed), jvm="quick", say=lambda _: None, clock=clock)
+        tables.sql("SET spark.sql.shuffle.partitions = 1")
+        return tables
+
+    tally = lived(open_lake, seeds, spark=True, queries=13, rounds=4)
+    print(tally)
+    assert not tally.wrong, "\n".join(tally.wrong)
+    assert len(tally.recomputed) <= 0.05 * tally.queries, "\n".join(tally.recomputed)
+    return tally
+
+
+@pytest.mark.timeout(1200)
+def test_random_queries_live(tmp_path: Path) -> None:
+    assert random_lives(tmp_path, [0]).histories >= 50
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(6))
-def test_random_lives(lake: dt.DynamicTables, seed: int) -> None:
-    live(lake, seed, rounds=8)
+@pytest.mark.timeout(0)
+def test_many_more_random_queries_live(tmp_path: Path) -> None:
+    random_lives(tmp_path, soak_seeds("1:11"))

@@ -16,11 +16,11 @@ from sqlglot import exp
 from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.grouping import Folding
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
+from dynamic_tables.compiler.sink import sunk
 from dynamic_tables.compiler.tree import (
     Aggregate,
     Distinct,
     Expression,
-    Filter,
     Join,
     JoinKind,
     Mark,
@@ -71,7 +71,7 @@ def _condition(builder: Builder, node: Node, part: Expression, scope: Scope) -> 
         return _partnered(node, inner, [*inner.ties, equal], negated=negated)
     node, ready = attach(builder, node, builder.resolved(part, scope), scope)
     functions.check_stable(ready)
-    return Filter(child=node, condition=ready)
+    return sunk(node, ready)
 
 
 def has_subquery_besides(exists: exp.Exists) -> bool:
@@ -207,7 +207,7 @@ def _body(builder: Builder, ast: exp.Select, scope: Scope) -> tuple[Node, list[E
         resolved = builder.resolved(part, inside)
         if mentioned(resolved) <= set(node.columns):
             functions.check_stable(resolved)
-            node = Filter(child=node, condition=resolved)
+            node = sunk(node, resolved)
         else:
             ties.append(resolved)
     return node, ties, inside
