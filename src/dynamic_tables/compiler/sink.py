@@ -32,7 +32,10 @@ def sunk(node: Node, condition: Expression) -> Node:
         return Filter(child=node, condition=condition)
     match node:
         case Filter():
-            return replace(node, child=sunk(node.child, condition))
+            below = sunk(node.child, condition)
+            if isinstance(below, Filter) and below.child is node.child:
+                return Filter(child=node, condition=condition)  # conditions keep their order
+            return replace(node, child=below)
         case Join() | Mark() if needed <= set(node.left.columns):
             return replace(node, left=sunk(node.left, condition))
         case Join(kind=JoinKind.INNER) if needed <= set(node.right.columns):
