@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, aliased_as, rewrite
-from dynamic_tables.compiler.refused import NotIncremental, unfaithful
+from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.area import SparkArea
@@ -30,14 +29,13 @@ from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import pin_of
-from dynamic_tables.lake.plans import planned
+from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
 from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, result_settings
-from dynamic_tables.lake.statements import (
-    check_columns,
-)
+from dynamic_tables.lake.statements import check_columns
 from dynamic_tables.lake.stored import StoredTables
+from dynamic_tables.lake.under_way import UnderWay
 from dynamic_tables.model import Column, Definition, Pin, Source, ViewUse, utc_now
 from dynamic_tables.names import TableName, qualify, quote
 from dynamic_tables.options import Options
@@ -59,9 +57,10 @@ class SparkLake(StoredTables):
         self._roots = (*allowed_roots, *((warehouse,) if warehouse else ()))
         self._locations: dict[str, str] = {}  # of sources, by name key
         self._read: dict[str, dict[str, Found]] = {}  # texts by fingerprint, which has the settings
-        self._areas: dict[str, SparkArea] = {}  # the refreshes under way, by label
-        self._areas_lock = threading.Lock()
-        self._plans: dict[str, DeltaPlan | NotIncremental] = {}  # by what they are built from
+        self._under_way = UnderWay()
+        self._plans = Plans(
+            self._opaque, dialect=DIALECT, refusals=AnalysisException, headline=headline
+        )
 
     # Declaring
 
@@ -199,27 +198,18 @@ class SparkLake(StoredTables):
         return self.source_state(source).has_feed
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
-        """How the query can be kept up to date by changes; made once for each text."""
-        if definition.built_from not in self._plans:
-            self._plans[definition.built_from] = self._plan(definition)
-        return self._plans[definition.built_from]
+        """How the query can be kept up to date by changes."""
+        return self._plans.of(definition)
 
-    def _plan(self, definition: Definition) -> DeltaPlan | NotIncremental:
+    @contextmanager
+    def _opaque(self, definition: Definition) -> Generator[Opaque]:
         session = private_session(
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
-        try:
-            text = self._opaque(session, definition)
-            plan = planned(text, definition, dialect=DIALECT)
-            if isinstance(plan, DeltaPlan):
-                check_faithful(session, text, definition)
-        except NotIncremental as reason:
-            return reason
-        except AnalysisException as error:
-            return unfaithful(headline(error))
-        return plan
+        text = self._opaque_text(session, definition)
+        yield Opaque(text, lambda: check_faithful(session, text, definition))
 
-    def _opaque(self, session: SparkSession, definition: Definition) -> str:
+    def _opaque_text(self, session: SparkSession, definition: Definition) -> str:
         """The stored query over the compiler's names for the sources."""
         reading = self.read_definition(session, definition)
         opaque = OpaqueQuery(session, reading, definition)
@@ -230,7 +220,7 @@ class SparkLake(StoredTables):
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
         make_empty_sources(session, definition)
-        frame = session.sql(self._opaque(session, definition))
+        frame = session.sql(self._opaque_text(session, definition))
         return catalog.columns_of(frame._jdf.schema())
 
     def followed(self, definition: Definition, dynamic: DynamicSources) -> Definition:
@@ -361,20 +351,15 @@ class SparkLake(StoredTables):
             if source.hidden is not None:
                 self._locations[source.name.key] = source.hidden.location
         area = SparkArea(self, session, label)
-        with area.open():
-            with self._areas_lock:
-                self._areas[label] = area
-            try:
-                yield area
-            finally:
-                with self._areas_lock:
-                    del self._areas[label]
+        with area.open(), self._under_way.holding(label, area):
+            yield area
 
     def progress(self) -> list[Progress]:
-        """How far the refreshes under way are."""
-        with self._areas_lock:
-            areas = list(self._areas.values())
-        return [area.progress() for area in areas]
+        return self._under_way.progress()
+
+    def cancel(self) -> None:
+        """Stop the Spark jobs of all refreshes under way."""
+        self._under_way.cancel()
 
     @property
     def faults(self) -> tuple[type[BaseException], ...]:
@@ -383,12 +368,6 @@ class SparkLake(StoredTables):
 
     def told(self, error: BaseException, *, about: str) -> RefreshError:
         return told(error, about=about)
-
-    def cancel(self) -> None:
-        """Stop the Spark jobs of all refreshes under way."""
-        with self._areas_lock:
-            for area in self._areas.values():
-                area.cancel()
 
 
 def _typed(row: tuple[Any, ...], columns: Sequence[tuple[str, str]]) -> tuple[Any, ...]:

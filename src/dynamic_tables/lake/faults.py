@@ -8,54 +8,29 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from dynamic_tables.errors import DynamicTablesError, RefreshError
+from dynamic_tables.lake import telling
 from dynamic_tables.reasons import Reason
 
 SPARK_FAULTS = (PySparkException, Py4JError, Py4JNetworkError, ConnectionError)
 
-# The first pattern that occurs in the message decides: surroundings first, then what is gone.
-_PATTERNS: tuple[tuple[str, Reason, str], ...] = (
+# Surroundings first, then what is gone.
+_WORDS = (
     (
         r"DELTA_CONCURRENT|Concurrent\w+Exception|MetadataChanged|ProtocolChanged",
         Reason.COMMIT_FAILED,
-        "somebody else changed the table at the same time; refresh again",
     ),
-    (
-        r"SPARK_JOB_CANCELLED",
-        Reason.INTERRUPTED,
-        "the table is as it was; refresh again",
-    ),
-    (
-        r"No space left on device|Disk quota exceeded",
-        Reason.DISK_FULL,
-        "free some space, then refresh again",
-    ),
-    (
-        r"Permission denied|AccessControlException|AccessDenied",
-        Reason.NO_PERMISSION,
-        "give this user read and write access to the folder",
-    ),
+    (r"SPARK_JOB_CANCELLED", Reason.INTERRUPTED),
+    (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
+    (r"Permission denied|AccessControlException|AccessDenied", Reason.NO_PERMISSION),
     (
         r"DELTA_(VERSION_NOT_FOUND|FILE_NOT_FOUND|TRUNCATED_TR)|VersionNotFound|FILE_NOT_EXIST|FileNotF",
         Reason.HISTORY_GONE,
-        "refresh it together with its sources: refresh(..., upstream=True)",
     ),
 )
 
 
-def told(
-    error: BaseException, *, about: str, otherwise: Reason = Reason.QUERY_FAILED
-) -> RefreshError:
-    """The error for one table; the table is as it was."""
-    text = str(error)
-    for pattern, reason, hint in _PATTERNS:
-        if re.search(pattern, text):
-            return RefreshError(headline(error), reason=reason, about=about, hint=hint)
-    return RefreshError(
-        headline(error),
-        reason=otherwise,
-        about=about,
-        hint="the table is as it was; mend the query or its data, then refresh again",
-    )
+def told(error: BaseException, *, about: str) -> RefreshError:
+    return telling.told(error, _WORDS, sentence=headline(error), about=about)
 
 
 def headline(error: BaseException) -> str:

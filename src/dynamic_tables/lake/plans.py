@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from dynamic_tables.compiler.plan import DeltaPlan, plan_query
-from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.model import Definition, Pin, Source
@@ -17,14 +19,54 @@ def source_names(definition: Definition) -> dict[str, Source]:
     return {f"{RESERVED_PREFIX}s{n}": source for n, source in enumerate(definition.sources)}
 
 
-def planned(text: str, definition: Definition, *, dialect: str) -> DeltaPlan | NotIncremental:
-    """The delta plan of a query that calls its sources so."""
-    schemas = {
-        name: tuple(column.name.lower() for column in source.columns)
-        for name, source in source_names(definition).items()
-    }
-    columns = [column.name for column in definition.stored_columns]
-    return plan_query(text, schemas, columns=columns, dialect=dialect)
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A query with the compiler's names instead of its tables."""
+
+    text: str
+    check_faithful: Callable[[], None]  # raises NotIncremental if the engine reads it otherwise
+
+
+class Plans:
+    """The delta plans of a lake's tables, each made once in the life of a process."""
+
+    def __init__(
+        self,
+        opaque: Callable[[Definition], AbstractContextManager[Opaque]],
+        *,
+        dialect: str,
+        refusals: type[Exception],  # what the engine raises at a text that it cannot analyse
+        headline: Callable[[BaseException], str],
+    ) -> None:
+        self._opaque = opaque
+        self._dialect = dialect
+        self._refusals, self._headline = refusals, headline
+        self._made: dict[str, DeltaPlan | NotIncremental] = {}  # by what they are built from
+
+    def of(self, definition: Definition) -> DeltaPlan | NotIncremental:
+        if definition.built_from not in self._made:
+            self._made[definition.built_from] = self._make(definition)
+        return self._made[definition.built_from]
+
+    def _make(self, definition: Definition) -> DeltaPlan | NotIncremental:
+        try:
+            with self._opaque(definition) as query:
+                plan = self._planned(query.text, definition)
+                if isinstance(plan, DeltaPlan):
+                    query.check_faithful()
+        except NotIncremental as reason:
+            return reason
+        except self._refusals as error:
+            return unfaithful(self._headline(error))
+        return plan
+
+    def _planned(self, text: str, definition: Definition) -> DeltaPlan | NotIncremental:
+        schemas = {
+            name: tuple(column.name.lower() for column in source.columns)
+            for name, source in source_names(definition).items()
+        }
+        columns = [column.name for column in definition.stored_columns]
+        return plan_query(text, schemas, columns=columns, dialect=self._dialect)
 
 
 def read_columns(definition: Definition, plan: DeltaPlan, name: str) -> list[str]:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 
 from dynamic_tables.errors import InvalidInput
+from dynamic_tables.lake.columns import OTHER_NAME, check_names
 from dynamic_tables.model import Column, Definition, Hidden
 from dynamic_tables.names import (
     SHOWN,
     SUBSTITUTED,
     TableName,
-    check_not_reserved,
     is_odd_column,
     literal,
     quote,
@@ -88,30 +88,16 @@ def view_of_types(name: str, columns: Sequence[Column]) -> str:
     return f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS SELECT {items}"
 
 
-def check_columns(columns: tuple[Column, ...]) -> None:
-    seen: set[str] = set()
+def check_columns(columns: Sequence[Column]) -> None:
+    """Refuse output columns that Delta cannot store, or not under their names."""
+    check_names(columns, feed=FEED_COLUMNS)
     for column in columns:
-        check_not_reserved(column.name, what="column")
-        if column.name.lower() in seen:
-            raise InvalidInput(
-                "two output columns have this name",
-                reason=Reason.BAD_COLUMNS,
-                about=column.name,
-                hint="give each column a name of its own with AS",
-            )
-        if column.name.lower() in FEED_COLUMNS:
-            raise InvalidInput(
-                "Delta's change feed has a column of this name",
-                reason=Reason.RESERVED_NAME,
-                about=column.name,
-                hint="give the column another name with AS",
-            )
         if SUBSTITUTED.search(column.name):
             raise InvalidInput(
                 "Spark would replace ${…} in the name by a value of the session",
                 reason=Reason.BAD_COLUMNS,
                 about=column.name,
-                hint="give the column another name with AS",
+                hint=OTHER_NAME,
             )
         if column.type.upper() == "VOID":
             raise InvalidInput(
@@ -127,4 +113,3 @@ def check_columns(columns: tuple[Column, ...]) -> None:
                 about=column.name,
                 hint=f"write CAST({quote(column.name)} AS STRING), or a number of units",
             )
-        seen.add(column.name.lower())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ import duckdb
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, rewrite
-from dynamic_tables.compiler.refused import NotIncremental, unfaithful
+from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake.base import (
     Analysis,
@@ -45,7 +44,8 @@ from dynamic_tables.lake.duck.text import literal, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable
 from dynamic_tables.lake.duck.user import UserStatements
 from dynamic_tables.lake.pins import pin_of
-from dynamic_tables.lake.plans import planned, source_names
+from dynamic_tables.lake.plans import Opaque, Plans, source_names
+from dynamic_tables.lake.under_way import UnderWay
 from dynamic_tables.model import Column, Definition, Pin, Source, utc_now
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
@@ -61,9 +61,8 @@ class DuckLake(UserStatements):
 
     def __init__(self, instance: Instance, *, lock_wait_s: float) -> None:
         super().__init__(instance, lock_wait_s=lock_wait_s)
-        self._areas: dict[str, DuckArea] = {}  # the refreshes under way, by label
-        self._areas_lock = threading.Lock()
-        self._plans: dict[str, DeltaPlan | NotIncremental] = {}  # by what they are built from
+        self._under_way = UnderWay()
+        self._plans = Plans(self._opaque, dialect=DIALECT, refusals=duckdb.Error, headline=headline)
 
     # Declaring
 
@@ -327,12 +326,16 @@ class DuckLake(UserStatements):
         return True
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
-        """How the query can be kept up to date by changes; made once for each text."""
-        if definition.built_from not in self._plans:
-            self._plans[definition.built_from] = self._plan(definition)
-        return self._plans[definition.built_from]
+        """How the query can be kept up to date by changes."""
+        return self._plans.of(definition)
 
-    def _opaque(self, definition: Definition) -> str:
+    @contextmanager
+    def _opaque(self, definition: Definition) -> Generator[Opaque]:
+        text = self._opaque_text(definition)
+        with self._private(definition.namespace, definition.settings) as cursor:
+            yield Opaque(text, lambda: check_faithful(cursor, text, definition))
+
+    def _opaque_text(self, definition: Definition) -> str:
         """The stored query over the compiler's names for the sources."""
         declared = {source.name.key for source in definition.sources if source.dynamic_id}
         query = definition.stored_query
@@ -344,21 +347,8 @@ class DuckLake(UserStatements):
     def stored_types(self, definition: Definition) -> tuple[Column, ...]:
         with self._private(definition.namespace, definition.settings) as cursor:
             make_empty_sources(cursor, definition)
-            text = self._opaque(definition)
+            text = self._opaque_text(definition)
             return storable(described(cursor.execute(f"DESCRIBE {text}").fetchall()))
-
-    def _plan(self, definition: Definition) -> DeltaPlan | NotIncremental:
-        text = self._opaque(definition)
-        plan = planned(text, definition, dialect=DIALECT)
-        if isinstance(plan, DeltaPlan):
-            try:
-                with self._private(definition.namespace, definition.settings) as cursor:
-                    check_faithful(cursor, text, definition)
-            except NotIncremental as reason:
-                return reason
-            except duckdb.Error as error:
-                return unfaithful(headline(error))
-        return plan
 
     # Refreshing
 
@@ -366,17 +356,15 @@ class DuckLake(UserStatements):
     def work_area(self, definition: Definition, label: str) -> Generator[DuckArea]:
         with self._private(definition.namespace, definition.settings) as cursor:
             area = DuckArea(self, cursor, label)
-            with self._areas_lock:
-                self._areas[label] = area
-            try:
+            with self._under_way.holding(label, area):
                 yield area
-            finally:
-                with self._areas_lock:
-                    del self._areas[label]
 
     def progress(self) -> list[Progress]:
-        with self._areas_lock:
-            return [area.progress() for area in self._areas.values()]
+        return self._under_way.progress()
+
+    def cancel(self) -> None:
+        """Stop the queries of all refreshes under way."""
+        self._under_way.cancel()
 
     @property
     def faults(self) -> tuple[type[BaseException], ...]:
@@ -384,9 +372,3 @@ class DuckLake(UserStatements):
 
     def told(self, error: BaseException, *, about: str) -> RefreshError:
         return told(error, about=about)
-
-    def cancel(self) -> None:
-        """Stop the queries of all refreshes under way."""
-        with self._areas_lock:
-            for area in self._areas.values():
-                area.cancel()

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 
 from dynamic_tables.errors import InvalidInput
+from dynamic_tables.lake.columns import check_names
 from dynamic_tables.lake.duck.text import quote
 from dynamic_tables.model import Column
-from dynamic_tables.names import check_not_reserved
 from dynamic_tables.reasons import Reason
 
 WIDE = "DECIMAL(38,0)"
@@ -48,25 +48,9 @@ def stored_form(text: str, columns: Sequence[Column]) -> str:
 
 def check_columns(columns: Sequence[Column]) -> None:
     """Refuse output columns that cannot be stored, or not under their names."""
-    seen: set[str] = set()
+    check_names(columns, feed=FEED_COLUMNS)
     for column in columns:
-        check_not_reserved(column.name, what="column")
-        if column.name.lower() in seen:
-            raise InvalidInput(
-                "two output columns have this name",
-                reason=Reason.BAD_COLUMNS,
-                about=column.name,
-                hint="give each column a name of its own with AS",
-            )
-        if column.name.lower() in FEED_COLUMNS:
-            raise InvalidInput(
-                "the change feed has a column of this name",
-                reason=Reason.RESERVED_NAME,
-                about=column.name,
-                hint="give the column another name with AS",
-            )
         _check_type(column)
-        seen.add(column.name.lower())
 
 
 def _check_type(column: Column) -> None:
