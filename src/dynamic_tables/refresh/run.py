@@ -40,7 +40,8 @@ from dynamic_tables.refresh.claims import Heartbeats, claimed
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.cut import Builds, CutPlan, Present, plan_cut
 from dynamic_tables.refresh.definitions import as_now, dynamic_sources
-from dynamic_tables.refresh.table import Order, TableRefresh
+from dynamic_tables.refresh.table import TableRefresh
+from dynamic_tables.refresh.writer import Order
 from dynamic_tables.store import Claim, Store
 
 NOT_COUNTED = frozenset(

@@ -1,0 +1,123 @@
+"""What an earlier refresh of a table left open is finished first: the table itself says whether n
+stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dynamic_tables.errors import DynamicTablesError, RefreshError, SetupError
+from dynamic_tables.lake.base import Standing
+from dynamic_tables.model import Action, Definition, Intent, Strategy, TableState, Work
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.decide import Decision
+from dynamic_tables.refresh.states import FENCE, newest_build
+from dynamic_tables.refresh.writer import TableWriter
+from dynamic_tables.store import Claim
+
+
+class Recovery:
+    """Brings the store, the lake and the definition of one table in line."""
+
+    def __init__(self, context: Context, claim: Claim, writer: TableWriter) -> None:
+        self._store, self._lake = context.store, context.lake
+        self._claim = claim
+        self._writer = writer
+
+    @property
+    def _definition(self) -> Definition:
+        return self._writer.definition
+
+    def run(self) -> TableState:
+        """Settle what an earlier refresh left; the table's state as it is then."""
+        state = self._state()
+        if state.build is None and not self._lake.is_laid_out(self._definition):
+            self._lake.lay_out(self._definition)  # CREATE died between store and lake
+        standing = self._lake.standing(self._definition)
+        self._settle_definition(state, standing)
+        intent = self._store.intent(self._definition.table_id)
+        if intent is not None:
+            self._settle(intent, state, standing)
+        elif standing.sequence > (state.build.sequence if state.build else 0):
+            self._adopt_newest(state)
+        elif state.build is not None and standing.sequence < state.build.sequence:
+            raise SetupError(
+                f"the stored table is at refresh {standing.sequence}, the store says"
+                f" {state.build.sequence}",
+                reason=Reason.LAKE_CHANGED,
+                about=str(self._definition.name),
+                hint="it was restored or its transaction numbers were removed;"
+                " CREATE OR REPLACE DYNAMIC TABLE builds it anew",
+            )
+        else:
+            return state
+        return self._state()
+
+    def _settle_definition(self, state: TableState, standing: Standing) -> None:
+        """The largest revision counts, wherever it is found; store and lake are brought to it."""
+        kept, stored = state.definition, standing.definition
+        newest = max(self._writer.order.definition, kept, stored, key=lambda d: d.revision)
+        self._writer.definition = newest
+        if newest.revision > stored.revision:
+            self._lake.save_definition(newest)
+        if newest.revision > kept.revision:
+            self._store.update_definition(newest)
+
+    def _state(self) -> TableState:
+        state = self._store.table_by_id(self._definition.table_id)
+        if state is None:
+            raise RefreshError(
+                "the table was dropped meanwhile",
+                reason=Reason.UNKNOWN_TABLE,
+                about=str(self._definition.name),
+            )
+        return state
+
+    def _settle(self, intent: Intent, state: TableState, standing: Standing) -> None:
+        """Finish an open intent: record it if it stands, else complete the same cut under the same
+        n."""
+        recovered = Decision(
+            action=Action.REFRESH if state.build else Action.INITIALIZE,
+            strategy=Strategy.FULL,
+            reason=Reason.RECOVERED,
+        )
+        after = state.build.version if state.build else -1
+        commit = self._writer.numbers.landed(self._definition, intent.sequence, after)
+        if commit is None and standing.sequence >= intent.sequence:
+            # The commit stands but the log no longer tells what it held: recompute.
+            self._store.drop_intent(self._claim, intent.sequence)
+            self._writer.order = replace(self._writer.order, forced=Strategy.FULL)
+        elif commit is None:
+            self._complete(intent, state, standing, recovered)
+        elif commit.stamp is not None and commit.stamp.strategy == FENCE:
+            self._store.drop_intent(self._claim, intent.sequence)
+        else:
+            self._lake.publish(self._definition)
+            self._writer.finish(intent, commit, recovered, state.build, Work())
+
+    def _complete(
+        self, intent: Intent, state: TableState, standing: Standing, decision: Decision
+    ) -> None:
+        """The intent's own cut; a definition that changed since cannot be computed for it any
+        more."""
+        label = f"{intent.refresh_id} {self._definition.name}"
+        with self._lake.work_area(self._definition, label) as area:
+            if intent.fingerprint != self._definition.built_from:
+                self._writer.numbers.fence(area, self._definition, intent, standing.version)
+                return
+            try:
+                rows = area.compute(self._definition, intent.pins, intent.cut.instant)
+                write = self._writer.prepared(area, rows, state, standing)
+            except (*self._lake.faults, DynamicTablesError):
+                # The cut can no longer be computed: a source is gone or changed. Give n up.
+                self._writer.numbers.fence(area, self._definition, intent, standing.version)
+                return
+            self._writer.commit(intent, state, standing, decision, write)
+
+    def _adopt_newest(self, state: TableState) -> None:
+        """The lake is ahead of the store (which was lost or set back): believe the lake."""
+        build = newest_build(self._lake, self._definition)
+        known = state.build.sequence if state.build else 0
+        if build is not None and build.sequence > known:
+            self._lake.publish(self._definition)
+            self._store.adopt_build(build, claim=self._claim)

@@ -1,0 +1,186 @@
+"""What a refresh of one table writes, in the lake and in the store, exactly once.
+
+Whoever brings a table to a cut, a refresh or the recovery of one that died, does it in this order:
+
+1. The intent (n, cut) is written to the store. From here on n means this cut, whoever completes it.
+2. One commit carries n (see `numbered`).
+3. The store records it and closes the intent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dynamic_tables.lake.base import Commit, Rows, Stamp, Standing, WorkArea
+from dynamic_tables.model import (
+    Build,
+    Cut,
+    Definition,
+    Intent,
+    Outcome,
+    Pin,
+    RefreshRecord,
+    Strategy,
+    TableState,
+    Work,
+)
+from dynamic_tables.refresh.context import Context, Stopwatch
+from dynamic_tables.refresh.decide import Decision
+from dynamic_tables.refresh.numbered import NumberedCommits
+from dynamic_tables.refresh.states import behind_note, build_of, with_metrics
+from dynamic_tables.steps import Step, reached
+from dynamic_tables.store import Claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What one table is asked to become."""
+
+    refresh_id: str
+    definition: Definition
+    cut: Cut
+    pins: tuple[Pin, ...]
+    has_children: bool
+    forced: Strategy | None = None
+    trigger: str = "manual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """How the rows of one refresh reach the table."""
+
+    area: WorkArea
+    rows: Rows | None  # None: only the changes are known
+    changes: int | None  # rows of the difference; None: everything is written
+
+    def perform(self, definition: Definition, stamp: Stamp) -> None:
+        if self.changes == 0:
+            self.area.fence(definition, stamp)  # an empty commit takes the number to the cut
+        elif self.changes:
+            self.area.apply_difference(definition, stamp)
+        else:
+            assert self.rows is not None
+            self.area.overwrite(self.rows, definition, stamp)
+
+
+class TableWriter:
+    """Writes one table, under one claim."""
+
+    def __init__(self, context: Context, order: Order, claim: Claim) -> None:
+        self._store, self._lake = context.store, context.lake
+        self._claim = claim
+        self._watch = Stopwatch()
+        self._started_at = context.clock()
+        self.order = order
+        self.definition = order.definition  # the newest revision, once it is known
+        self.numbers = NumberedCommits(context, claim, self.step)
+        self.build: Build | None = None  # the state that was recorded last
+
+    def prepared(self, area: WorkArea, rows: Rows, state: TableState, standing: Standing) -> Write:
+        """Children should see real changes only, so a table that has some is compared first.
+
+        A first load and a new schema have to be written whole.
+        """
+        same_schema = rows.columns == standing.columns
+        if state.build is None or not self.order.has_children or not same_schema:
+            return Write(area=area, rows=rows, changes=None)
+        size = area.difference_size(rows, self.definition, standing.version)
+        return Write(area=area, rows=rows, changes=size)
+
+    def intend(self, standing: Standing) -> Intent:
+        intent = self._store.open_intent(
+            self._claim,
+            Intent(
+                table_id=self.definition.table_id,
+                sequence=standing.sequence + 1,
+                refresh_id=self.order.refresh_id,
+                cut=self.order.cut,
+                pins=self.order.pins,
+                fingerprint=self.definition.built_from,
+            ),
+        )
+        self.step(Step.INTENDED)
+        return intent
+
+    def commit(
+        self,
+        intent: Intent,
+        state: TableState,
+        standing: Standing,
+        decision: Decision,
+        write: Write,
+    ) -> RefreshRecord:
+        commit = self.numbers.commit(
+            self.definition,
+            intent,
+            lambda stamp: write.perform(self.definition, stamp),
+            strategy=decision.strategy.value,
+            base=standing.version,
+        )
+        self._lake.publish(self.definition)
+        self.step(Step.REGISTERED)
+        return self.finish(intent, commit, decision, state.build, write.area.work())
+
+    def finish(
+        self,
+        intent: Intent,
+        commit: Commit,
+        decision: Decision,
+        before: Build | None,
+        work: Work,
+    ) -> RefreshRecord:
+        build = build_of(commit)
+        record = self.record(
+            decision,
+            build=build,
+            cut_from=before.cut if before else None,
+            work=with_metrics(work, commit.metrics),
+            refresh_id=intent.refresh_id,
+        )
+        self.keep(record, build, close_intent=intent.sequence)
+        return record
+
+    def redefine(self, **changes: Any) -> None:
+        self.definition = replace(self.definition, **changes, revision=self.definition.revision + 1)
+        self._lake.save_definition(self.definition)
+        self._store.update_definition(self.definition)
+
+    def record(
+        self,
+        decision: Decision,
+        *,
+        build: Build,
+        cut_from: Cut | None,
+        work: Work,
+        refresh_id: str | None = None,
+    ) -> RefreshRecord:
+        return RefreshRecord(
+            refresh_id=refresh_id or self.order.refresh_id,
+            table=self.definition.name,
+            table_id=self.definition.table_id,
+            action=decision.action,
+            outcome=Outcome.DONE,
+            reason=decision.reason,
+            strategy=decision.strategy,
+            sequence=build.sequence,
+            version=build.version,
+            cut_from=cut_from,
+            cut=build.cut,
+            pins=build.pins,
+            work=work,
+            started_at=self._started_at,
+            duration_ms=self._watch.total_ms,
+            steps_ms=dict(self._watch.laps),
+            trigger=self.order.trigger,
+            note=behind_note(build.pins),
+        )
+
+    def keep(self, record: RefreshRecord, build: Build, *, close_intent: int | None) -> None:
+        self._store.record(self._claim, record, build, close_intent=close_intent, failures="reset")
+        self.build = build
+        self.step(Step.RECORDED)
+
+    def step(self, step: Step) -> None:
+        self._watch.lap(step.value)
+        reached(step, str(self.definition.name))
