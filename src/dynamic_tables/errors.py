@@ -116,11 +116,12 @@ class RefreshFailed(DynamicTablesError):
         failed = report.failed
         first = failed[0]
         others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        history = "`dynamic-tables history` shows each refresh with its error"
         super().__init__(
             f"{first.error}{others}",
             reason=first.reason,
             about=str(first.table),
-            hint="`dynamic-tables history` shows each refresh with its error",
+            hint=f"{first.note}; {history}" if first.note else history,
         )
 
     @property

@@ -387,7 +387,9 @@ class RefreshRecord:
     steps_ms: Mapping[str, int] = field(default_factory=dict)  # duration split by step
     trigger: str = "manual"
     error: str | None = None
-    note: str | None = None  # e.g. which source has newer versions than the cut
+    note: str | None = (
+        None  # which sources have newer versions than the cut; the way out of an error
+    )
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`: flat names, plain values."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import dynamic_tables as dt
+from small_disk import mounted
 
 
 @pytest.fixture
@@ -40,3 +41,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dt.DynamicTable
     tables.sql("SET threads = 1")
     yield tables
     tables.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk", size="24m") as disk:
+        yield disk

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import dynamic_tables as dt
 from dynamic_tables.lake import embedded
@@ -111,6 +114,26 @@ def test_connect_sessions_are_refused_by_name() -> None:
     with pytest.raises(dt.SetupError) as caught:
         dt.connect(spark=connect_session, store="sqlite:///x.db")  # type: ignore[arg-type]
     assert caught.value.reason is dt.Reason.CONNECT_UNSUPPORTED
+
+
+class WithoutDelta:
+    """A session of the user whose JVM has no Delta: where its packages would be, there are none."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.version = spark.version
+
+    @property
+    def _jvm(self) -> Any:
+        return SimpleNamespace(io=self._spark._jvm.nowhere)
+
+
+def test_a_session_without_delta_is_told_what_repairs_it(shared: dt.DynamicTables) -> None:
+    with pytest.raises(dt.SetupError) as caught:
+        dt.connect(spark=WithoutDelta(shared.spark), store="sqlite:///x.db")  # type: ignore[arg-type]
+    assert caught.value.reason is dt.Reason.DELTA_MISSING
+    assert caught.value.exit_code == 2
+    assert f"--packages {embedded.DELTA_PACKAGE}" in (caught.value.hint or "")
 
 
 def test_another_version_is_refused(

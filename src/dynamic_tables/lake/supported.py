@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from dynamic_tables.errors import SetupError
 from dynamic_tables.lake import jvm
+from dynamic_tables.lake.embedded import DELTA_PACKAGE
 from dynamic_tables.reasons import Reason
 
 
@@ -36,7 +37,8 @@ def tested_session(spark: SparkSession, tested: Mapping[str, str]) -> None:
             "the session has no Delta Lake",
             reason=Reason.DELTA_MISSING,
             about="spark",
-            hint="build it with delta.configure_spark_with_delta_pip(builder)",
+            hint=f"start Spark with --packages {DELTA_PACKAGE} and Delta's extension and catalog;"
+            " in Python: delta.configure_spark_with_delta_pip(builder)",
         ) from error
     if found != tested["delta-spark"]:
         raise SetupError(

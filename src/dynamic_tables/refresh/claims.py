@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.errors import DynamicTablesError, SetupError
 from dynamic_tables.model import Definition
 from dynamic_tables.refresh.context import Context, is_dead
 from dynamic_tables.steps import Step, reached
@@ -18,6 +18,8 @@ BEATS_PER_EXPIRY = 6  # a claim expires after six missed beats
 @contextmanager
 def claimed(context: Context, definition: Definition, refresh_id: str) -> Generator[Claim]:
     """Keep other live processes away from a table; raises Held if one is at it."""
+    for left in list(context.unreleased):
+        _release(context, left)
     claim = context.store.claim(
         definition.table_id,
         refresh_id,
@@ -31,8 +33,17 @@ def claimed(context: Context, definition: Definition, refresh_id: str) -> Genera
         reached(Step.CLAIMED, str(definition.name))
         yield claim
     finally:
-        context.store.release(claim)
+        _release(context, claim)
     reached(Step.RELEASED, str(definition.name))
+
+
+def _release(context: Context, claim: Claim) -> None:
+    """A store that does not answer (its disk is full) must not hide how the refresh ended; the
+    claim is given back before the next one is taken, or when this process ends."""
+    context.unreleased.add(claim)
+    with suppress(SetupError):
+        context.store.release(claim)
+        context.unreleased.discard(claim)
 
 
 class Heartbeats:

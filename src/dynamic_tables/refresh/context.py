@@ -13,7 +13,7 @@ from datetime import datetime
 from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import utc_now
 from dynamic_tables.settings import Settings
-from dynamic_tables.store import Store
+from dynamic_tables.store import Claim, Store
 
 Clock = Callable[[], datetime]
 
@@ -39,6 +39,7 @@ class Context:
     settings: Settings
     clock: Clock = utc_now
     owner: Owner = field(default_factory=Owner)
+    unreleased: set[Claim] = field(default_factory=set)  # claims that the store did not take back
 
 
 def is_dead(host: str, pid: int) -> bool:

@@ -81,9 +81,10 @@ class NumberedCommits:
         """
         told = self._lake.told(error, about=str(definition.name))
         try:
-            with self._lake.work_area(definition, f"fence {intent.refresh_id}") as area:
+            label = f"{intent.refresh_id} fence {definition.name}"
+            with self._lake.work_area(definition, label) as area:
                 self.fence(area, definition, intent, base)
-        except (*self._lake.faults, Held) as second:
+        except (*self._lake.faults, DynamicTablesError) as second:
             told.add_note(f"the refresh stays open: {second}")
         return told
 

@@ -15,10 +15,7 @@ from datetime import datetime
 
 from dynamic_tables.errors import (
     DynamicTablesError,
-    Held,
-    InternalError,
-    RefreshError,
-    Refused,
+    SetupError,
 )
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import SourceState
@@ -40,6 +37,14 @@ from dynamic_tables.refresh.claims import Heartbeats, claimed
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.cut import Builds, CutPlan, Present, plan_cut
 from dynamic_tables.refresh.definitions import as_now, dynamic_sources
+from dynamic_tables.refresh.refusals import (
+    barred_above,
+    defect,
+    interrupted,
+    sentence,
+    suspended,
+    upstream_failed,
+)
 from dynamic_tables.refresh.table import TableRefresh
 from dynamic_tables.refresh.writer import Order
 from dynamic_tables.store import Claim, Store
@@ -51,6 +56,7 @@ NOT_COUNTED = frozenset(
         Reason.INTERRUPTED,
         Reason.UPSTREAM_FAILED,
         Reason.SUSPENDED,
+        Reason.DISK_FULL,
     }
 )  # fmt: skip  not the table's fault
 
@@ -111,7 +117,7 @@ class GraphRefresh:
                     barred.setdefault(table_id, missing[source.name.key])
         for table_id in list(barred):
             for below in graph.descendants([table_id]) & wanted:
-                barred.setdefault(below, _barred_above(graph, below, table_id, barred[table_id]))
+                barred.setdefault(below, barred_above(graph, below, table_id, barred[table_id]))
         free = [key for key in wanted if key not in barred]
         cut = plan_cut(graph, states, free, present, current_builds(graph, self._context.store))
         cut = replace(cut, members=cut.members | set(wanted))
@@ -136,7 +142,7 @@ class GraphRefresh:
         barred: dict[str, DynamicTablesError] = {}
         for table_id in wanted:
             if states[table_id].status is Status.SUSPENDED:
-                error = _suspended(states[table_id])
+                error = suspended(states[table_id])
                 if named is not None and table_id in named:
                     raise error
                 barred[table_id] = error
@@ -224,7 +230,7 @@ class GraphRefresh:
             told = self._context.lake.told(error, about=str(definition.name))
             return self._failed(plan, definition, told, started)
         except Exception as error:  # noqa: BLE001  one table's defect must not end the others
-            return self._failed(plan, definition, _defect(definition, error), started)
+            return self._failed(plan, definition, defect(definition, error), started)
         assert refresh.build is not None
         self._builds[table_id] = refresh.build
         return record
@@ -235,7 +241,7 @@ class GraphRefresh:
         for parent in plan.graph.parents(table_id):
             record = self._records.get(parent)
             if record is not None and record.outcome is not Outcome.DONE:
-                raise _upstream_failed(plan.graph[table_id], record)
+                raise upstream_failed(plan.graph[table_id], record)
 
     def _order(self, plan: Plan, definition: Definition) -> Order:
         cut = plan.cut.cut_of(plan.graph, plan.present, definition.table_id)
@@ -284,7 +290,7 @@ class GraphRefresh:
     ) -> RefreshRecord:
         """Record what went wrong; too many failures in a row suspend the table."""
         if self._stopping.is_set():
-            error = _interrupted(definition)
+            error = interrupted(definition)
         skipped = error.reason is Reason.SUSPENDED
         build = plan.states[definition.table_id].build
         record = RefreshRecord(
@@ -298,11 +304,20 @@ class GraphRefresh:
             started_at=started,
             duration_ms=round((self._context.clock() - started).total_seconds() * 1000),
             trigger=self._request.trigger,
-            error=_sentence(error, definition),
+            error=sentence(error, definition),
+            note=error.hint,
         )
+        try:
+            return self._recorded(record, error)
+        except SetupError as second:  # a full disk: how it went is told all the same
+            return replace(
+                record, note=f"{error.hint} (nor could it be recorded: {second.message})"
+            )
+
+    def _recorded(self, record: RefreshRecord, error: DynamicTablesError) -> RefreshRecord:
         counted = error.reason not in NOT_COUNTED
         store = self._context.store
-        if store.table_by_id(definition.table_id) is None:
+        if store.table_by_id(record.table_id) is None:
             return record  # dropped meanwhile: nothing to record
         failures = store.record(
             None, record, None, close_intent=None, failures="count" if counted else "keep"
@@ -310,7 +325,7 @@ class GraphRefresh:
         limit = self._context.settings["failures_until_suspended"]
         if counted and failures >= limit:
             because = f"{failures} failures in a row, the last: {error.message}"
-            store.set_status(definition.table_id, Status.SUSPENDED, because)
+            store.set_status(record.table_id, Status.SUSPENDED, because)
             record = replace(record, note=f"suspended after {failures} failures in a row")
         return record
 
@@ -318,34 +333,6 @@ class GraphRefresh:
 def _newest(plan: Plan, parent: str, build: Build) -> int:
     standing = plan.states[parent].build
     return standing.version if standing else build.version
-
-
-def _suspended(state: TableState) -> Refused:
-    name = state.definition.name
-    because = f" ({state.suspended_because})" if state.suspended_because else ""
-    return Refused(
-        f"the table is suspended{because}",
-        reason=Reason.SUSPENDED,
-        about=str(name),
-        hint=f"ALTER DYNAMIC TABLE {name} RESUME",
-    )
-
-
-def _upstream_failed(definition: Definition, record: RefreshRecord) -> DynamicTablesError:
-    if record.reason is Reason.SUSPENDED:
-        return Refused(
-            f"it reads {record.table}, which is suspended",
-            reason=Reason.SUSPENDED,
-            about=str(definition.name),
-            hint=f"ALTER DYNAMIC TABLE {record.table} RESUME",
-        )
-    reason = Reason.HELD if record.reason is Reason.HELD else Reason.UPSTREAM_FAILED
-    return Held(
-        f"it reads {record.table}, which was not refreshed",
-        reason=reason,
-        about=str(definition.name),
-        hint=f"see the error of {record.table}",
-    )
 
 
 def current_builds(graph: Graph, store: Store) -> Builds:
@@ -356,43 +343,3 @@ def current_builds(graph: Graph, store: Store) -> Builds:
         return [build for build in store.builds(table_id) if build.fingerprint == wanted]
 
     return builds
-
-
-def _barred_above(
-    graph: Graph, table_id: str, above: str, error: DynamicTablesError
-) -> DynamicTablesError:
-    if error.reason is Reason.SUSPENDED:
-        return error
-    return Held(
-        f"it reads {graph[above].name}, which cannot be refreshed",
-        reason=Reason.UPSTREAM_FAILED,
-        about=str(graph[table_id].name),
-        hint=f"see the error of {graph[above].name}",
-    )
-
-
-def _defect(definition: Definition, error: Exception) -> InternalError:
-    defect = InternalError(
-        f"{type(error).__name__}: {error}",
-        reason=Reason.INTERNAL,
-        about=str(definition.name),
-        hint="this is a defect of ours; please report it with this message",
-    )
-    defect.__cause__ = error
-    return defect
-
-
-def _interrupted(definition: Definition) -> RefreshError:
-    return RefreshError(
-        "stopped by the user; the table is as it was",
-        reason=Reason.INTERRUPTED,
-        about=str(definition.name),
-        hint="refresh again to go on",
-    )
-
-
-def _sentence(error: DynamicTablesError, definition: Definition) -> str:
-    """For history: what, and about which object if it is another one."""
-    about = f"{error.about}: " if error.about not in (None, str(definition.name)) else ""
-    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    return f"{about}{error.message}{notes}"

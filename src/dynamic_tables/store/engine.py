@@ -195,7 +195,7 @@ def _store_error(error: DBAPIError, url: URL) -> SetupError:
     code = getattr(error.orig, "sqlite_errorname", "")
     reason, hint = Reason.STORE_BROKEN, "`dynamic-tables doctor` checks the store"
     if code.startswith("SQLITE_FULL"):
-        reason, hint = Reason.DISK_FULL, "make room on the disk of the store, then repeat"
+        reason, hint = Reason.DISK_FULL, "free some space on the store's disk, then repeat"
     elif code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         reason, hint = Reason.NO_PERMISSION, "the file and its folder must be writable"
     elif code.startswith("SQLITE_BUSY"):

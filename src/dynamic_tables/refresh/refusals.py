@@ -1,0 +1,76 @@
+"""Why a table of a refresh did not begin or did not end, in words for its record."""
+
+from __future__ import annotations
+
+from dynamic_tables.errors import DynamicTablesError, Held, InternalError, RefreshError, Refused
+from dynamic_tables.graph import Graph
+from dynamic_tables.model import Definition, RefreshRecord, TableState
+from dynamic_tables.reasons import Reason
+
+
+def suspended(state: TableState) -> Refused:
+    name = state.definition.name
+    because = f" ({state.suspended_because})" if state.suspended_because else ""
+    return Refused(
+        f"the table is suspended{because}",
+        reason=Reason.SUSPENDED,
+        about=str(name),
+        hint=f"ALTER DYNAMIC TABLE {name} RESUME",
+    )
+
+
+def upstream_failed(definition: Definition, record: RefreshRecord) -> DynamicTablesError:
+    if record.reason is Reason.SUSPENDED:
+        return Refused(
+            f"it reads {record.table}, which is suspended",
+            reason=Reason.SUSPENDED,
+            about=str(definition.name),
+            hint=f"ALTER DYNAMIC TABLE {record.table} RESUME",
+        )
+    reason = Reason.HELD if record.reason is Reason.HELD else Reason.UPSTREAM_FAILED
+    return Held(
+        f"it reads {record.table}, which was not refreshed",
+        reason=reason,
+        about=str(definition.name),
+        hint=f"see the error of {record.table}",
+    )
+
+
+def barred_above(
+    graph: Graph, table_id: str, above: str, error: DynamicTablesError
+) -> DynamicTablesError:
+    if error.reason is Reason.SUSPENDED:
+        return error
+    return Held(
+        f"it reads {graph[above].name}, which cannot be refreshed",
+        reason=Reason.UPSTREAM_FAILED,
+        about=str(graph[table_id].name),
+        hint=f"see the error of {graph[above].name}",
+    )
+
+
+def defect(definition: Definition, error: Exception) -> InternalError:
+    told = InternalError(
+        f"{type(error).__name__}: {error}",
+        reason=Reason.INTERNAL,
+        about=str(definition.name),
+        hint="this is a defect of ours; please report it with this message",
+    )
+    told.__cause__ = error
+    return told
+
+
+def interrupted(definition: Definition) -> RefreshError:
+    return RefreshError(
+        "stopped by the user; the table is as it was",
+        reason=Reason.INTERRUPTED,
+        about=str(definition.name),
+        hint="refresh again to go on",
+    )
+
+
+def sentence(error: DynamicTablesError, definition: Definition) -> str:
+    """For history: what, and about which object if it is another one."""
+    about = f"{error.about}: " if error.about not in (None, str(definition.name)) else ""
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"{about}{error.message}{notes}"
