@@ -241,7 +241,8 @@ class SparkArea:
         standing = self._session.read.format("delta").load(definition.location)
         same_columns = catalog.columns_of(standing._jdf.schema()) == rows.columns
         untouched = stamp.base == LAID_OUT and same_columns  # nothing to replace: a cheap append
-        self._replaced_rows = 0 if untouched else standing.count()  # from Delta's statistics
+        known = 0 if untouched else self._lake.row_count(definition)
+        self._replaced_rows = standing.count() if known is None else known
         writer = _numbered(rows.frame, stamp).mode("append" if untouched else "overwrite")
         if not same_columns:
             writer = writer.option("overwriteSchema", "true")

@@ -195,11 +195,20 @@ def not_delta(about: str, why: str) -> InvalidInput:
 
 
 def columns_of(java_schema: Java) -> tuple[Column, ...]:
-    """Names and types of a Java StructType; Delta stores no NOT NULL inside arrays and maps."""
-    return tuple(
-        Column(name=field.name(), type=field.dataType().asNullable().sql())
-        for field in java_schema.fields()
-    )
+    """Names and types of a Java StructType; Delta stores no NOT NULL inside arrays and maps.
+
+    Only a schema that was not seen before is asked for its columns one by one.
+    """
+    described = java_schema.json()
+    if described not in _columns:
+        _columns[described] = tuple(
+            Column(name=field.name(), type=field.dataType().asNullable().sql())
+            for field in java_schema.fields()
+        )
+    return _columns[described]
+
+
+_columns: dict[str, tuple[Column, ...]] = {}  # by the schema's JSON
 
 
 def check_path(path: str, roots: tuple[str, ...]) -> None:

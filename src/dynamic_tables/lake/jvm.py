@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from py4j.java_gateway import is_instance_of
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,6 +21,7 @@ from dynamic_tables.errors import SetupError
 from dynamic_tables.reasons import Reason
 
 Java = Any  # an object that lives in the JVM
+RECORD_SEPARATOR = "\x1e"
 
 
 def packages(spark: SparkSession) -> Any:
@@ -27,14 +29,32 @@ def packages(spark: SparkSession) -> Any:
     return spark._jvm
 
 
+def java_class(spark: SparkSession, name: str) -> Java:
+    """A class of the JVM, to be called as its constructor.
+
+    As packages(spark).org.apache.… it would be asked for part by part, each time.
+    """
+    return JavaClass(name, packages(spark)._gateway_client)
+
+
+def static(spark: SparkSession, class_name: str, method: str) -> Java:
+    """A static method, or a method of a Scala object."""
+    return _static(packages(spark)._gateway_client, class_name, method)
+
+
+@lru_cache(maxsize=64)
+def _static(client: Any, class_name: str, method: str) -> Java:
+    return getattr(JavaClass(class_name, client), method)
+
+
 def scala_context(spark: SparkSession) -> Java:
-    return packages(spark).org.apache.spark.SparkContext.getOrCreate()
+    return spark._jsparkSession.sparkContext()
 
 
-def items(scala_seq: Java) -> Iterator[Java]:
-    """The elements of a Scala Seq."""
-    iterator = scala_seq.iterator()
-    while iterator.hasNext():
+def items(scala_collection: Java) -> Iterator[Java]:
+    """The elements of a Scala collection."""
+    size, iterator = scala_collection.size(), scala_collection.iterator()
+    for _ in range(size):
         yield iterator.next()
 
 
@@ -45,8 +65,16 @@ def option(scala_option: Java) -> Java | None:
 
 def some(spark: SparkSession, value: Java) -> Java:
     """A value as a Scala Option; None is Scala's None."""
-    scala = packages(spark).scala
-    return scala.Option.empty() if value is None else scala.Option.apply(value)
+    if value is None:
+        return static(spark, "scala.Option", "empty")()
+    return static(spark, "scala.Option", "apply")(value)
+
+
+def settings(spark: SparkSession) -> dict[str, str]:
+    """All settings of a session, in one answer: `spark.conf.getAll` asks for each by itself."""
+    told = spark._jsparkSession.conf().getAll().mkString(RECORD_SEPARATOR)
+    pairs = (entry.partition(" -> ") for entry in told.split(RECORD_SEPARATOR) if entry)
+    return {key: value for key, _, value in pairs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +104,18 @@ def class_name(node: Java) -> str:
     return node.getClass().getSimpleName()
 
 
+def is_a(spark: SparkSession, node: Java, class_name: str) -> bool:
+    return static(spark, "py4j.reflection.TypeUtil", "isInstanceOf")(class_name, node)
+
+
 def is_plan(spark: SparkSession, node: Java) -> bool:
     """Whether a tree node is a logical plan (else it is an expression)."""
-    name = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
-    return is_instance_of(spark.sparkContext._gateway, node, name)
+    return is_a(spark, node, "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan")
 
 
 def is_subquery(spark: SparkSession, node: Java) -> bool:
     """Whether an expression holds a plan."""
-    name = "org.apache.spark.sql.catalyst.expressions.PlanExpression"
-    return is_instance_of(spark.sparkContext._gateway, node, name)
+    return is_a(spark, node, "org.apache.spark.sql.catalyst.expressions.PlanExpression")
 
 
 def parse_query(spark: SparkSession, text: str) -> Java:
@@ -99,7 +129,7 @@ def bind_catalogs(spark: SparkSession) -> None:
     Delta's catalog keeps the session that is *active* in the thread when it is first used, which
     need not be the session it belongs to.
     """
-    sessions = packages(spark).org.apache.spark.sql.SparkSession
+    sessions = java_class(spark, "org.apache.spark.sql.SparkSession")
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -116,13 +146,13 @@ def session_catalog(spark: SparkSession) -> Java:
 
 
 def table_identifier(spark: SparkSession, schema: str | None, name: str) -> Java:
-    identifier = packages(spark).org.apache.spark.sql.catalyst.TableIdentifier
+    identifier = java_class(spark, "org.apache.spark.sql.catalyst.TableIdentifier")
     return identifier(name, some(spark, schema))
 
 
 def location_text(spark: SparkSession, uri: Java) -> str:
     """A URI as Hadoop's Path prints it: without percent-encoding."""
-    return packages(spark).org.apache.hadoop.fs.Path(uri).toString()
+    return java_class(spark, "org.apache.hadoop.fs.Path")(uri).toString()
 
 
 def schema_location(spark: SparkSession, schema: str) -> str:
@@ -131,9 +161,13 @@ def schema_location(spark: SparkSession, schema: str) -> str:
     return location_text(spark, uri)
 
 
+def function_identifier(spark: SparkSession, schema: str | None, name: str) -> Java:
+    identifier = java_class(spark, "org.apache.spark.sql.catalyst.FunctionIdentifier")
+    return identifier(name, some(spark, schema))
+
+
 def is_temporary_function(spark: SparkSession, name: str) -> bool:
-    identifier = packages(spark).org.apache.spark.sql.catalyst.FunctionIdentifier
-    return session_catalog(spark).isTemporaryFunction(identifier(name))
+    return session_catalog(spark).isTemporaryFunction(function_identifier(spark, None, name))
 
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:
@@ -142,12 +176,13 @@ def is_temporary_view(spark: SparkSession, name: str) -> bool:
 
 def delta_log_by_name(spark: SparkSession, name_sql: str) -> Java:
     """Delta's log of a table in a catalog; raises AnalysisException if it is none."""
-    table = packages(spark).io.delta.tables.DeltaTable.forName(spark._jsparkSession, name_sql)
-    return table.table().deltaLog()
+    for_name = static(spark, "io.delta.tables.DeltaTable", "forName")
+    return for_name(spark._jsparkSession, name_sql).table().deltaLog()
 
 
 def delta_log_by_path(spark: SparkSession, path: str) -> Java:
-    return packages(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    for_table = static(spark, "org.apache.spark.sql.delta.DeltaLog", "forTable")
+    return for_table(spark._jsparkSession, path)
 
 
 def newest_snapshot(spark: SparkSession, log: Java) -> Java:
@@ -160,6 +195,18 @@ def table_bytes(snapshot: Java) -> int:
     """The size of a table's files; from the checksum file if there is one, which costs no job."""
     checksum = option(snapshot.checksumOpt())
     return checksum.tableSizeBytes() if checksum is not None else snapshot.sizeInBytes()
+
+
+def row_count(snapshot: Java) -> int | None:
+    """The rows of a table, from its checksum file, which costs no job; None if it does not tell:
+    it names the files of tables that have few, and a file may lack statistics."""
+    checksum = option(snapshot.checksumOpt())
+    files = option(checksum.allFiles()) if checksum is not None else None
+    if files is None:
+        return None
+    counts: list[int | None] = [option(file.numLogicalRecords()) for file in items(files)]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def transaction_version(snapshot: Java, app_id: str) -> int | None:
@@ -176,7 +223,7 @@ def transaction_version(snapshot: Java, app_id: str) -> int | None:
 
 def hadoop_path(spark: SparkSession, location: str) -> tuple[Java, Java]:
     """A place and the file system that it is on."""
-    path = packages(spark).org.apache.hadoop.fs.Path(location)
+    path = java_class(spark, "org.apache.hadoop.fs.Path")(location)
     return path, path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
 

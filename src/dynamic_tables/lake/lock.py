@@ -65,7 +65,7 @@ def _threads_excluded(location: str, *, about: str, wait_s: float) -> Generator[
 def _file_locked(
     spark: SparkSession, folder: Path, *, about: str, wait_s: float, sleep: Callable
 ) -> Generator[None]:
-    file = jvm.packages(spark).java.io.RandomAccessFile(str(folder / LOCK_FILE), "rw")
+    file = jvm.java_class(spark, "java.io.RandomAccessFile")(str(folder / LOCK_FILE), "rw")
     try:
         deadline = time.monotonic() + wait_s
         while (lock := _try_lock(file)) is None:

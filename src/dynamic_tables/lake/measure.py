@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
@@ -12,6 +13,7 @@ from dynamic_tables.lake.base import Progress
 from dynamic_tables.lake.jvm import Java
 
 RECENT_EXECUTIONS = 100  # at most; Spark keeps a thousand, a refresh has about ten
+FILES_METRIC = re.compile(r"SQLPlanMetric\(number of files read,(\d+),")
 LISTENER_WAIT_MS = 5_000  # the status store is filled by a listener that runs a little behind
 
 
@@ -40,8 +42,9 @@ class Meter:
         self._executions_before = self._sql.executionsCount()
 
     def stop(self) -> None:
+        context = jvm.scala_context(self._spark)
         for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-            jvm.scala_context(self._spark).setLocalProperty(key, None)
+            context.setLocalProperty(key, None)
 
     def cancel(self) -> None:
         self._context.cancelJobGroup(self._label)
@@ -98,11 +101,10 @@ class Meter:
         return files
 
     def _files_of(self, execution: Java) -> int:
+        """The metrics come as one text: a refresh has hundreds."""
         values = self._sql.executionMetrics(execution.executionId())
-        wanted = {
-            metric.accumulatorId()
-            for metric in jvm.items(execution.metrics())
-            if metric.name() == "number of files read"
-        }
-        found = (jvm.option(values.get(accumulator)) for accumulator in wanted)
+        found = (
+            jvm.option(values.get(int(accumulator)))
+            for accumulator in set(FILES_METRIC.findall(execution.metrics().mkString()))
+        )
         return sum(int(value.replace(",", "")) for value in found if value is not None)

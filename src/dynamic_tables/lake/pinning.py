@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 
-from py4j.java_gateway import is_instance_of
 from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.compiler.references import (
@@ -42,6 +41,7 @@ UNPINNED_CLOCKS = frozenset(
     ["CurrentDate", "CurrentTimestamp", "Now", "LocalTimestamp", "CurrentTime"]
 )
 FS_RELATION = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
+TREE_PATTERN = "org.apache.spark.sql.catalyst.trees.TreePattern"
 DELTA_INDEX = "org.apache.spark.sql.delta.files.TahoeLogFileIndex"
 
 
@@ -212,7 +212,7 @@ def check_clock(session: SparkSession, frame: DataFrame, reading: Reading) -> No
         for column in jvm.items(leaf.output()):
             if column.name().lower() in words:
                 raise _clock_refused(f"{column.name()} is the clock and a column of a source")
-    current = jvm.packages(session).org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    current = jvm.static(session, TREE_PATTERN, "CURRENT_LIKE")()
     special = any(SPECIAL_TIME.search(text) for text in reading.found)
     if plan.containsPattern(current) or special:
         for below in (plan, *jvm.items(plan.subqueriesAll())):
@@ -250,11 +250,10 @@ def _clock_refused(what: str) -> InvalidInput:
 
 def _version_read(session: SparkSession, leaf: Java, kind: str) -> tuple[str, int] | None:
     """Delta's table id and the version that a leaf reads; None if it is not pinned to one."""
-    gateway = session.sparkContext._gateway
-    if kind != "LogicalRelation" or not is_instance_of(gateway, leaf.relation(), FS_RELATION):
+    if kind != "LogicalRelation" or not jvm.is_a(session, leaf.relation(), FS_RELATION):
         return None
     index = leaf.relation().location()
-    if not is_instance_of(gateway, index, DELTA_INDEX) or not index.isTimeTravelQuery():
+    if not jvm.is_a(session, index, DELTA_INDEX) or not index.isTimeTravelQuery():
         return None
     snapshot = index.snapshotAtAnalysis()
     return snapshot.metadata().id(), snapshot.version()

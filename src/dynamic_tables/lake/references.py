@@ -327,14 +327,13 @@ class _Walk:
 
 def sql_function_text(spark: SparkSession, parts: list[str]) -> str | None:
     """The text of a permanent function written in SQL, as a query; None for all others."""
-    packages, state = jvm.packages(spark), spark._jsparkSession.sessionState()
+    state = spark._jsparkSession.sessionState()
     schema = parts[-2] if len(parts) > 1 else spark.catalog.currentDatabase()
-    functions = packages.org.apache.spark.sql.catalyst
-    identifier = functions.FunctionIdentifier(parts[-1], jvm.some(spark, schema))
+    identifier = jvm.function_identifier(spark, schema, parts[-1])
     if not state.catalog().isPersistentFunction(identifier):
         return None
     stored = state.catalog().externalCatalog().getFunction(schema.lower(), parts[-1].lower())
-    kinds = functions.catalog.UserDefinedFunction
+    kinds = jvm.java_class(spark, "org.apache.spark.sql.catalyst.catalog.UserDefinedFunction")
     if not kinds.isUserDefinedFunction(stored.className()):
         return None
     function = kinds.fromCatalogFunction(stored, state.sqlParser())

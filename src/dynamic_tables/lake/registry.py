@@ -23,6 +23,7 @@ from dynamic_tables.names import TableName, literal, quote
 
 SCHEMA_SUFFIX = ".db"  # how Spark names the folder of a schema
 DEFAULT_SCHEMA = "default"
+CATALOG_PACKAGE = "org.apache.spark.sql.catalyst.catalog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class CatalogEntry:
 
 def listed(spark: SparkSession) -> Iterator[CatalogEntry]:
     """Everything in Spark's own catalog, schemas first."""
-    schemas = [schema.name for schema in spark.catalog.listDatabases()]
+    schemas = list(jvm.items(jvm.session_catalog(spark).externalCatalog().listDatabases()))
     for schema in schemas:
         if schema != DEFAULT_SCHEMA:
             location = jvm.schema_location(spark, schema)
@@ -115,10 +116,9 @@ def _make_managed(spark: SparkSession, name: TableName) -> None:
     """
     external = jvm.session_catalog(spark).externalCatalog()
     entry = external.getTable(name.schema.lower(), name.name.lower())
-    package = jvm.packages(spark).org.apache.spark.sql.catalyst.catalog
     values = [entry.productElement(index) for index in range(entry.productArity())]
-    values[1] = package.CatalogTableType.MANAGED()
-    external.alterTable(package.CatalogTable(*values))
+    values[1] = jvm.static(spark, f"{CATALOG_PACKAGE}.CatalogTableType", "MANAGED")()
+    external.alterTable(jvm.java_class(spark, f"{CATALOG_PACKAGE}.CatalogTable")(*values))
 
 
 def _restore_view(spark: SparkSession, name: TableName, entry: CatalogEntry) -> None:

@@ -52,13 +52,10 @@ PRIVATE_SETTINGS = {
 
 def result_settings(spark: SparkSession) -> dict[str, str]:
     """The result-relevant settings of a session, defaults included."""
-    found = {}
-    for key in RESULT_SETTINGS:
-        value = spark.conf.get(key, None)
-        if value is not None:
-            found[key] = value
-    legacy = {k: v for k, v in spark.conf.getAll.items() if k.startswith(RESULT_PREFIX)}
-    return {**found, **legacy}
+    given = jvm.settings(spark)
+    found = {key: given.get(key) or spark.conf.get(key, None) for key in RESULT_SETTINGS}
+    legacy = {key: value for key, value in given.items() if key.startswith(RESULT_PREFIX)}
+    return {**{key: value for key, value in found.items() if value is not None}, **legacy}
 
 
 def private_session(
@@ -68,11 +65,12 @@ def private_session(
     session = spark.newSession()
     wanted = {
         key: value
-        for key, value in spark.conf.getAll.items()
+        for key, value in jvm.settings(spark).items()
         if not key.startswith((*NEVER_COPIED, RESULT_PREFIX))
     }
+    there = jvm.settings(session)
     for key, value in {**wanted, **settings, **PRIVATE_SETTINGS}.items():
-        if session.conf.isModifiable(key):
+        if there.get(key) != value and session.conf.isModifiable(key):
             session.conf.set(key, value)
     jvm.bind_catalogs(session)
     use_namespace(session, namespace)

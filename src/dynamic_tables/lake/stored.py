@@ -225,6 +225,10 @@ class StoredTables:
         log = jvm.delta_log_by_path(self.spark, location)
         return jvm.newest_snapshot(self.spark, log)
 
+    def row_count(self, definition: Definition) -> int | None:
+        """How many rows stand, if Delta knows without counting them."""
+        return jvm.row_count(self._snapshot_at(definition.location))
+
     def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]:
         """The commits of the stored table in (after, to], newest first; what is left of them."""
         return commits_between(self.spark, definition.location, after, to)
