@@ -30,6 +30,10 @@ def test_a_full_disk(small_disk: Path, left: int) -> None:
             assert "space" in (caught.value.hint or "")
             assert tables.read("long").collect() == []
             assert tables.show("long").build == before
+            with pytest.raises(dt.DynamicTablesError) as caught:
+                tables.create("made", f"SELECT md5(range::VARCHAR) AS x FROM range({ROWS}) r")
+            assert caught.value.reason is dt.Reason.DISK_FULL
+            assert len(tables.list()) == 2
         assert tables.refresh().ok
         check_lake(tables)
         assert len(tables.read("long").collect()) == ROWS

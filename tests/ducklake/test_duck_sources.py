@@ -92,8 +92,11 @@ def test_a_source_is_its_table_id(tables: dt.DynamicTables) -> None:
     assert tables.verify("copy").ok  # what was pinned can still be read
     tables.sql("CREATE TABLE src AS SELECT 1 AS a")
     assert tables.refresh()["copy"].reason == "SOURCE_REPLACED"
+    tables.create("child", "SELECT s.a FROM src s JOIN copy c ON s.a = c.a")
     tables.sql("CREATE OR REPLACE TABLE src AS SELECT 7 AS a")
-    assert tables.refresh()["copy"].reason == "SOURCE_REPLACED"
+    report = tables.refresh("child")  # its parent was built from a table that is gone
+    assert [record.table.name for record in report.records] == ["copy", "child"]
+    assert report["copy"].reason == "SOURCE_REPLACED"
     check(tables)
 
 
