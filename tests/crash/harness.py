@@ -46,10 +46,11 @@ def wait_until_stopped(victim: subprocess.Popen[str]) -> None:
     assert os.WIFSTOPPED(status), victim.stdout.read() if victim.stdout else status
 
 
-def check_lake(tables: dt.DynamicTables) -> None:
-    """Every table equals its query; its numbers have no gap and no repeat; nothing is left open."""
-    check(tables)
-    for state in tables.list():
+def check_lake(tables: dt.DynamicTables, *names: str) -> None:
+    """Every table (or those named) equals its query; its numbers have no gap and no repeat; nothing
+    is left open."""
+    check(tables, *names)
+    for state in [tables.show(name) for name in names] if names else tables.list():
         definition = state.definition
         assert tables.store.intent(definition.table_id) is None
         assert tables.store.holder(definition.table_id) is None

@@ -63,8 +63,11 @@ def large_lake(make_lake: MakeLake) -> Lake:
     return make_lake(len(REFRESH_STEPS))
 
 
-def survive(lake: Lake, kind: str, steps: list[Step]) -> None:
-    """Kill refreshes and creations at these steps; a fresh process goes on, the equation holds."""
+def survive(lake: Lake, kind: str, steps: list[Step], *, moving: bool = True) -> None:
+    """Kill refreshes and creations at these steps; a fresh process goes on, the equation holds.
+
+    If the sources have moved meanwhile, it completes the old cut first, then goes to the new one.
+    """
     folder, tables = lake
     tables.sql("INSERT INTO orders SELECT max(id) + 1, max(id) % 3, max(id) FROM orders")
     refreshed = iter(range(len(steps)))
@@ -72,7 +75,8 @@ def survive(lake: Lake, kind: str, steps: list[Step]) -> None:
         f"made_{step}" if step in CREATE_STEPS else f"t{next(refreshed)}": step for step in steps
     }
     run_victim(folder, kind, plan)
-    tables.sql("INSERT INTO orders SELECT max(id) + 1, max(id) % 3, max(id) FROM orders")
+    if moving:
+        tables.sql("INSERT INTO orders SELECT max(id) + 1, max(id) % 3, max(id) FROM orders")
     report = tables.refresh()
     made = [name for name in plan if name.startswith("made_")]
     if kind == "jvm":
@@ -92,7 +96,9 @@ TURNS = [*zip(Step, cycle(KINDS), strict=False)]  # one victim a step, the kinds
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_survives(small_lake: Lake, kind: str) -> None:
-    survive(small_lake, kind, [step for step, turn in TURNS if turn == kind])
+    """The sources move on in one of the turns, and in all of them on DuckLake and in the soak."""
+    steps = [step for step, turn in TURNS if turn == kind]
+    survive(small_lake, kind, steps, moving=kind == "both")
 
 
 @pytest.mark.soak

@@ -5,8 +5,8 @@
 Every table waits at its own step, in a thread of its own. When all have arrived, KIND happens:
 python | jvm | both are killed with SIGKILL; `stop` sends SIGSTOP to itself; `wait` goes on once the
 file FOLDER/go exists. Tables that do not exist yet are created. Each KIND is a round, which begins
-with the second once FOLDER/next exists, and ends with a line of output: `done`, or the reason code
-of the first failure.
+with the second once FOLDER/next exists, and ends with a line of output: `done`, or the reason codes
+of the failures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ def _round(tables: dt.DynamicTables, kind: str, plan: dict[str, Step], folder: P
         if plan.get(name) is reached and name not in arrived:
             arrived.add(name)
             print(f"{name} at {reached.value}", flush=True)
-            meeting.wait()
+            try:
+                meeting.wait()
+            except threading.BrokenBarrierError:
+                print("not all came", flush=True)
+                os._exit(1)
 
     present = {state.definition.name.name for state in tables.list()}
     old = [name for name in plan if name in present]
@@ -55,15 +59,14 @@ def _round(tables: dt.DynamicTables, kind: str, plan: dict[str, Step], folder: P
         statements.append(f"REFRESH DYNAMIC TABLE {', '.join(old)}")
     with observing(observer), ThreadPoolExecutor(len(statements)) as pool:
         outcomes = list(pool.map(lambda statement: _outcome(tables, statement), statements))
-    failures = [outcome for outcome in outcomes if outcome != "done"]
-    return failures[0] if failures else "done"
+    return " ".join(outcome for outcome in outcomes if outcome != "done") or "done"
 
 
 def _outcome(tables: dt.DynamicTables, statement: str) -> str:
     try:
         tables.sql(statement)
     except dt.RefreshFailed as error:
-        return error.report.failed[0].reason.value
+        return " ".join(record.reason.value for record in error.report.failed)
     except dt.DynamicTablesError as error:
         return error.reason.value
     return "done"

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dynamic_tables.cli import program
-from dynamic_tables.connect import STORE_FILE
+from dynamic_tables.connect import STORE_FILE, connect
+from dynamic_tables.model import Build, Definition
 
 pytestmark = pytest.mark.spark
 
@@ -51,27 +52,54 @@ def test_demo(demo: str, lake: Path) -> None:
     assert (lake / STORE_FILE).exists()
 
 
-def test_change_plan_refresh(demo: str, dt: Run) -> None:
-    dt("sql", "UPDATE shop.customers SET region = 'moon' WHERE id = 1")
-    planned = json.loads(dt("plan", "--json").stdout)
-    assert len(planned) == 4
-    assert any(row["detail"] == "changed: shop.customers" for row in planned)
-    report = json.loads(dt("refresh", "--json").stdout)
-    assert {record["outcome"] for record in report["tables"]} == {"done"}
-    records = json.loads(dt("history", "--limit", "4", "--json").stdout)
-    assert {record["refresh_id"] for record in records} == {report["refresh_id"]}
-
-
 def test_errors_of_spark_are_one_line(demo: str, dt: Run) -> None:
     failed = dt("sql", "SELECT 1/0", code=2).stderr
     assert "DIVIDE_BY_ZERO" in failed
     assert "\tat " not in failed, "no stack traces of Java on the terminal"
 
 
-def test_doctor_finds_and_mends_a_lost_store(demo: str, dt: Run, lake: Path) -> None:
+def standing(lake: Path) -> dict[str, tuple[Definition, Build | None]]:
+    """What the store knows of each table, history aside."""
+    with connect(lake, jvm="quick") as tables:
+        return {str(s.definition.name): (s.definition, s.build) for s in tables.list()}
+
+
+def _number(build: Build | None) -> int:
+    return build.sequence if build else 0
+
+
+def test_a_lost_store_is_rebuilt_and_refreshes_go_on(demo: str, dt: Run, lake: Path) -> None:
+    """Definitions, options and states come back from the lake; the next number is the next one."""
+    dt("alter", "shop.region_report", "--comment", "by region", "--target-lag", "5 minutes")
+    dt(
+        "create",
+        "shop.later",
+        "--query",
+        "SELECT id FROM shop.orders",
+        "--initialize",
+        "ON_SCHEDULE",
+    )
+    before = standing(lake)
     for file in lake.glob(f"{STORE_FILE}*"):
         file.unlink()
     assert "[STORE_MISSING]" in dt("list", code=2).stderr
     restored = json.loads(dt("doctor", "--rebuild", "--json").stdout)["restored"]
-    assert len(restored) == 4
+    assert len(restored) == len(before) == 5
+    assert json.loads(dt("doctor", "--rebuild", "--json").stdout)["restored"] == []
+    after = standing(lake)
+    assert after["shop.region_report"] == before["shop.region_report"]
+    for name, (definition, build) in before.items():  # a cut that took no commit is forgotten
+        assert (after[name][0], _number(after[name][1])) == (definition, _number(build))
+
+    dt("sql", "UPDATE shop.customers SET region = 'moon' WHERE id = 1")
+    planned = json.loads(dt("plan", "--json").stdout)
+    assert any(row["detail"] == "changed: shop.customers" for row in planned)
+    report = json.loads(dt("refresh", "--json").stdout)
+    records = {record["table"]: record for record in report["tables"]}
+    assert {record["outcome"] for record in records.values()} == {"done"}
+    assert records["shop.later"]["action"] == "initialize"
+    number = _number(before["shop.region_report"][1])
+    assert records["shop.region_report"]["sequence"] == number + 1
+    history = json.loads(dt("history", "--limit", "5", "--json").stdout)
+    assert {record["refresh_id"] for record in history} == {report["refresh_id"]}
     assert all(item["ok"] for item in json.loads(dt("verify", "--json").stdout))

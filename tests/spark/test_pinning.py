@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -331,19 +330,3 @@ def test_a_temporary_view_does_not_hide_the_table_of_a_view(lake: Lake) -> None:
     finally:
         lake.tables.spark.catalog.dropTempView("orders")
     assert found == bag(lake.oracle.sql("SELECT * FROM v").collect())
-
-
-def test_the_settable_clock_is_what_a_refresh_reads(tmp_path: Path) -> None:
-    """Through `connect(clock=…)`: a load and a refresh, each at its own instant."""
-    instants = [INSTANT]
-    with dt.connect(
-        tmp_path / "lake", jvm="quick", say=lambda _: None, clock=lambda: instants[-1]
-    ) as tables:
-        tables.create("clocked", "SELECT now() AS at, current_date AS day")
-        first = tables.read("clocked").collect()
-        instants.append(datetime(2021, 1, 1, 12, tzinfo=UTC))
-        record = tables.refresh("clocked")["clocked"]
-        second = tables.read("clocked").collect()
-    assert [str(row.day) for row in first + second] == ["2020-02-29", "2021-01-01"]
-    assert record.cut is not None
-    assert record.cut.instant == instants[-1]
