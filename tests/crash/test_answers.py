@@ -145,7 +145,7 @@ def test_paused_process_wakes_up_too_late_and_two_at_once(
     victim = start_victim(folder, "stop+wait", {"metrics": Step.INTENDED, "plain": Step.INTENDED})
     wait_until_stopped(victim)
     before = _refresh_when_free(tables)
-    assert before.outcome == "done"
+    assert before.outcome == "done", before.error
     fenced = tables.show("plain").build
     assert fenced is not None
     tables.create("plain", "SELECT id + 1 AS id FROM orders", or_alter=True)
