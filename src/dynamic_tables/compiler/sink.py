@@ -22,7 +22,7 @@ from dynamic_tables.compiler.tree import (
 )
 
 
-def sunk(node: Node, condition: Expression) -> Node:
+def sunk(node: Node, condition: Expression) -> Node:  # noqa: PLR0911  one case an operator
     """The node's rows for which the condition holds.
 
     What reads the clock stays above: the rule for passing time is the filter's.
