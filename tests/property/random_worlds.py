@@ -67,7 +67,11 @@ class Changes:
         self._spark = spark
 
     def series(self) -> Iterator[str]:
-        """What happens between two refreshes: some commits to some tables, seldom nothing."""
+        """What happens between two refreshes: some commits to all tables or to some, seldom
+        nothing."""
+        if self._chance.random() < 0.7:
+            for table in sorted(self._world):
+                yield from self._insert(table)
         for _ in range(self._chance.choice([0, 1, 2, 3, 3, 4, 5])):
             yield from self.one()
 
