@@ -18,6 +18,7 @@ from sqlglot.errors import SqlglotError
 from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.folds import count_rows, fold_of
 from dynamic_tables.compiler.grouping import NESTED
+from dynamic_tables.compiler.spelling import printed
 from dynamic_tables.compiler.tree import Expression
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN
 
@@ -56,7 +57,7 @@ def extended(query: str, dialect: str) -> Extended | None:
     ast.set("having", None)
     for name, item in added.items():
         ast.append("expressions", exp.alias_(item, name))
-    return Extended(query=ast.sql(dialect=dialect), hidden=tuple(added))
+    return Extended(query=printed(ast, dialect), hidden=tuple(added))
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ def prints(query: str, dialect: str) -> Iterator[str]:
     'SELECT MAX_BY(a, b) FROM r WHERE a IS NOT NULL'
     """
     tree = sqlglot.parse_one(query, dialect=dialect)
-    yield tree.sql(dialect=dialect)
+    yield printed(tree, dialect)
     called = {name for name in SYNONYMS.values() if re.search(rf"\b{name}\s*\(", query, re.I)}
     for node in list(tree.find_all(exp.Not, *SYNONYMS)):
         name = SYNONYMS.get(type(node))
@@ -32,4 +32,17 @@ def prints(query: str, dialect: str) -> Iterator[str]:
         elif name in called:
             given = [value for value in (node.this, node.args.get("expression")) if value]
             node.replace(exp.Anonymous(this=name.upper(), expressions=given))
-    yield tree.sql(dialect=dialect)
+    yield printed(tree, dialect)
+
+
+def printed(tree: exp.Expr, dialect: str) -> str:
+    """A query as sqlglot prints it, every WITH where it stands.
+
+    For Spark, sqlglot moves a WITH of a subquery to the top, where it may hide a table or another
+    one; not so in parentheses.
+
+    >>> query = "SELECT a FROM (WITH x AS (SELECT 1 AS a) SELECT a FROM x) AS q"
+    >>> printed(sqlglot.parse_one(query, dialect="spark"), "spark") == query
+    True
+    """
+    return exp.Paren(this=tree.copy()).sql(dialect=dialect)[1:-1]

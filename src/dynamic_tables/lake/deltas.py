@@ -22,8 +22,10 @@ from dynamic_tables.compiler.references import (
     rewrite,
 )
 from dynamic_tables.compiler.refused import unfaithful
+from dynamic_tables.compiler.spelling import prints
 from dynamic_tables.lake import catalog
 from dynamic_tables.lake.base import Moves
+from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
@@ -80,10 +82,14 @@ class OpaqueQuery:
 def check_faithful(session: SparkSession, text: str, definition: Definition) -> None:
     """Spark analyses the text and what sqlglot prints of it alike; raises NotIncremental if not."""
     make_empty_sources(session, definition)
-    printed = sqlglot.parse_one(text, dialect=DIALECT).sql(dialect=DIALECT)
-    plans = [session.sql(query)._jdf.queryExecution().normalized() for query in (text, printed)]
-    if not plans[0].sameResult(plans[1]):
+    wanted = _analysed(session, text)
+    if not any(_analysed(session, other).sameResult(wanted) for other in prints(text, DIALECT)):
         raise unfaithful("sqlglot prints the query differently")
+
+
+def _analysed(session: SparkSession, query: str) -> Java:
+    """The plan that Spark makes of a query, the same for spellings that it takes for the same."""
+    return session.sql(query)._jdf.queryExecution().normalized()
 
 
 def make_empty_sources(session: SparkSession, definition: Definition) -> None:
