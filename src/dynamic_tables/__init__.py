@@ -8,6 +8,8 @@
 
 from dynamic_tables.answers import Explanation, Verification
 from dynamic_tables.app import DynamicTables
+from dynamic_tables.compiler.ivm.compile import compile_ivm
+from dynamic_tables.compiler.ivm.plan import IVMPlan, Naming
 from dynamic_tables.connect import connect
 from dynamic_tables.declare import Declared
 from dynamic_tables.errors import (
@@ -20,6 +22,7 @@ from dynamic_tables.errors import (
     Refused,
     SetupError,
     StatementError,
+    UnsupportedSQLError,
 )
 from dynamic_tables.model import (
     Action,
@@ -43,8 +46,10 @@ __all__ = [
     "DynamicTablesError",
     "Explanation",
     "Held",
+    "IVMPlan",
     "InternalError",
     "InvalidInput",
+    "Naming",
     "Options",
     "Outcome",
     "Planned",
@@ -59,6 +64,8 @@ __all__ = [
     "Status",
     "Strategy",
     "TableState",
+    "UnsupportedSQLError",
     "Verification",
+    "compile_ivm",
     "connect",
 ]

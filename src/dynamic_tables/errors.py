@@ -3,7 +3,8 @@
     DynamicTablesError                 object, reason, hint; never raised itself
     ├── InvalidInput                   the statement, the query or an argument is wrong        exit
     code 2
-    │   └── StatementError             … at a position in a text
+    │   ├── StatementError             … at a position in a text
+    │   └── UnsupportedSQLError        … a query that `compile_ivm` cannot keep up by changes
     ├── Refused                        right, but a rule forbids it (children, suspended)      exit
     code 4
     ├── Held                           another live process refreshes the table                exit
@@ -86,6 +87,16 @@ class StatementError(InvalidInput):
             about=about,
             hint=hint,
         )
+
+
+class UnsupportedSQLError(InvalidInput):
+    """`compile_ivm` has no statements that would keep this query up to date by its changes."""
+
+    def __init__(self, feature: str, message: str) -> None:
+        self.feature = feature  # a reason code
+        known = feature in Reason.__members__
+        reason = Reason(feature) if known else Reason.NOT_INCREMENTAL
+        super().__init__(message, reason=reason)
 
 
 class Refused(DynamicTablesError):

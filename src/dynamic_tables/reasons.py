@@ -67,6 +67,7 @@ class Reason(StrEnum):
     TIME_TRAVEL = "TIME_TRAVEL"  # the query pins a version itself
     PATH_NOT_ALLOWED = "PATH_NOT_ALLOWED"  # a path relation outside the allowed roots
     RUNS_PROGRAMS = "RUNS_PROGRAMS"  # the query would run programs
+    COLUMNS_UNKNOWN = "COLUMNS_UNKNOWN"  # the text does not tell whose column it names
     BAD_COLUMNS = "BAD_COLUMNS"  # output columns are unnamed or named twice
     BAD_NAME = "BAD_NAME"  # the catalog cannot hold this name
     RESERVED_NAME = "RESERVED_NAME"  # the name belongs to the product

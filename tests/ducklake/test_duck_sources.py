@@ -309,6 +309,17 @@ def test_random_functions_are_named(tables: dt.DynamicTables) -> None:
     assert tables.explain("SELECT a + 1 AS r FROM src").deterministic
 
 
+def test_a_source_with_the_columns_of_a_change_feed(tables: dt.DynamicTables) -> None:
+    """DuckLake's feed has columns of these names too, and they come first."""
+    tables.sql("CREATE TABLE log (rowid INT, change_type VARCHAR, snapshot_id INT)")
+    tables.sql("INSERT INTO log VALUES (1, 'x', 7)")
+    tables.create("kept", "SELECT rowid AS r, change_type AS c, snapshot_id AS s FROM log")
+    tables.sql("INSERT INTO log VALUES (2, 'y', 8)")
+    tables.refresh()
+    check(tables)
+    assert tables.history("kept")[0].strategy == "append"
+
+
 def test_strange_names(tables: dt.DynamicTables) -> None:
     tables.sql('CREATE TABLE "src ""x""; --" ("a b" INT, "C""" INT)')
     tables.sql('INSERT INTO "src ""x""; --" VALUES (1, 2)')

@@ -21,6 +21,20 @@ OTHER_AGGREGATES = frozenset({
     "max_by", "min_by", "mean", "arg_min", "arg_max", "arg_min_null", "arg_max_null", "count_star",
 })  # fmt: skip
 
+# Aggregates whose result is the same in whatever order the rows come.
+EXACT_KINDS = (
+    exp.Count, exp.CountIf, exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.ArgMin, exp.ArgMax,
+    exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls, exp.ArrayAgg,
+    exp.ArrayUniqueAgg, exp.GroupConcat, exp.ApproxDistinct, exp.Quantile,
+    exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue,
+    exp.LastValue, exp.NthValue,
+)  # fmt: skip
+EXACT_NAMES = frozenset({
+    "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "every", "some", "any", "bitstring_agg",
+    "max_by", "min_by", "arg_min", "arg_max", "arg_min_null", "arg_max_null", "count_star",
+    "regr_count",
+})  # fmt: skip
+
 # Their result may differ between two runs over the same rows.
 UNSTABLE = frozenset({
     "rand", "randn", "random", "randstr", "uniform", "uuid", "gen_random_uuid", "uuidv4", "uuidv7",
@@ -31,6 +45,7 @@ UNSTABLE = frozenset({
     "aes_encrypt", "current_timezone", "nextval", "currval", "txid_current", "current_user",
     "user", "session_user", "version",
     "current_database", "current_catalog", "current_schema", "reservoir_quantile", "mode",
+    "getvariable", "getenv",
 })  # fmt: skip
 UNSTABLE_KINDS = (
     exp.Rand, exp.Randn, exp.Uuid, exp.AnyValue, exp.First, exp.Last, exp.Mode,
@@ -68,6 +83,18 @@ def is_aggregate(node: exp.Expr) -> bool:
     if isinstance(node, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
         return is_aggregate(node.this)
     return isinstance(node, exp.AggFunc) or function_name(node) in OTHER_AGGREGATES
+
+
+def may_round(expression: exp.Expr) -> bool:
+    """Whether an expression folds numbers: floating ones differ in their last digits between runs.
+
+    What the types are is not asked, so sums of whole numbers count too.
+    """
+    return any(
+        is_aggregate(node) and not isinstance(node, EXACT_KINDS)
+        and function_name(node) not in EXACT_NAMES
+        for node in expression.walk()
+    )  # fmt: skip
 
 
 def is_generator(node: exp.Expr) -> bool:

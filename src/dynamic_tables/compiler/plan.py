@@ -110,6 +110,12 @@ class DeltaPlan:
             Strategy.FULL: None,
         }
 
+    def result(self, now: Situation) -> str:
+        """SQL of all rows of the result as they are now, under the declared names."""
+        emitter = Emitter(self.dialect, now.leaves)
+        rows = emitter.rows(self.node, Side.AFTER)
+        return f"SELECT {self._renamed(emitter)} FROM ({rows}) AS q"
+
     def changes(self, now: Situation) -> str | None:
         """SQL of the signed rows by which the result changed: declared columns and WEIGHT."""
         emitter, deltas = self._deltas(now)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from dynamic_tables.compiler import duck_bags as bags
 from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
 from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
-from dynamic_tables.lake.duck import bags
 from dynamic_tables.lake.duck.catalog import Table, described
 from dynamic_tables.lake.duck.deltas import KEYS, same_keys, situation
 from dynamic_tables.lake.duck.faults import headline

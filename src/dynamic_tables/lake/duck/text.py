@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dynamic_tables.compiler.duck_sql import columns_sql, literal, quote
 from dynamic_tables.model import Column, Hidden
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN, SMALL_LAKE, TableName
 
@@ -12,30 +13,8 @@ OWN_SCHEMA = f"{RESERVED_PREFIX}lake"  # our tables in the lake
 MAIN = "main"  # the schema that is searched after the current one
 
 
-def quote(part: str) -> str:
-    """One identifier.
-
-    >>> print(quote('my "odd" name'))
-    "my ""odd"" name"
-    """
-    return '"' + part.replace('"', '""') + '"'
-
-
 def name_sql(name: TableName) -> str:
     return ".".join(quote(part) for part in name.parts)
-
-
-def literal(value: str) -> str:
-    """One string; DuckDB knows no backslash escapes.
-
-    >>> print(literal("it's"))
-    'it''s'
-    """
-    return "'" + value.replace("'", "''") + "'"
-
-
-def columns_sql(names: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(quote(name) for name in names)
 
 
 def shown_sql(relation: str, columns: Sequence[Column], hidden: Hidden | None) -> str:
@@ -48,3 +27,16 @@ def shown_sql(relation: str, columns: Sequence[Column], hidden: Hidden | None) -
 def hidden_name(table_id: str) -> str:
     """What a stored table is called while nobody may see it."""
     return f"{RESERVED_PREFIX}{table_id}"
+
+
+__all__ = [
+    "MAIN",
+    "METADATA",
+    "OWN_SCHEMA",
+    "columns_sql",
+    "hidden_name",
+    "literal",
+    "name_sql",
+    "quote",
+    "shown_sql",
+]

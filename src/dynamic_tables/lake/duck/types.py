@@ -10,25 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from dynamic_tables.compiler.duck_sql import INEXACT, WIDE, WIDE_TYPES
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake.columns import check_names
 from dynamic_tables.lake.duck.text import quote
 from dynamic_tables.model import Column
 from dynamic_tables.reasons import Reason
 
-WIDE = "DECIMAL(38,0)"
-_WIDE_TYPES = frozenset({"HUGEINT", "UHUGEINT"})
-_INEXACT = re.compile(
-    r"\b(HUGEINT|UHUGEINT|INTERVAL|TIME WITH TIME ZONE|TIME_NS|BIT|BIGNUM|ENUM|UNION|VARIANT"
-    r"|GEOMETRY)\b|\[\d+\]|^\"NULL\""
-)
 FEED_COLUMNS = frozenset({"_change_type", "_commit_version"})
 
 
 def storable(columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns as they are stored."""
     return tuple(
-        Column(name=column.name, type=WIDE) if column.type in _WIDE_TYPES else column
+        Column(name=column.name, type=WIDE) if column.type in WIDE_TYPES else column
         for column in columns
     )
 
@@ -39,7 +34,7 @@ def stored_form(text: str, columns: Sequence[Column]) -> str:
         return text
     items = ", ".join(
         f"CAST({quote(column.name)} AS {WIDE}) AS {quote(column.name)}"
-        if column.type in _WIDE_TYPES
+        if column.type in WIDE_TYPES
         else quote(column.name)
         for column in columns
     )
@@ -54,7 +49,7 @@ def check_columns(columns: Sequence[Column]) -> None:
 
 
 def _check_type(column: Column) -> None:
-    if column.type not in _WIDE_TYPES and _INEXACT.search(column.type):
+    if column.type not in WIDE_TYPES and re.search(INEXACT, column.type):
         raise InvalidInput(
             f"DuckLake cannot store the type {column.type} exactly",
             reason=Reason.BAD_COLUMNS,

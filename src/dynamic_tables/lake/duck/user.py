@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from dynamic_tables.compiler.duck_sql import CHANGE, SIGN, SNAPSHOT, feed
 from dynamic_tables.errors import DynamicTablesError, SetupError
 from dynamic_tables.lake.duck.opening import Instance, close_instance
 from dynamic_tables.lake.duck.references import find_references
@@ -92,14 +93,14 @@ class UserStatements(StoredTables):
     def changes(self, definition: Definition, start: int, end: int) -> Result:
         """The change feed of the table in [start, end]."""
         name = self.catalog.name_at(self.stored_table(definition).source_id, end)
-        table = ", ".join(literal(part) for part in name.parts)
         columns = columns_sql([column.name for column in definition.columns])
-        feed = f"ducklake_table_changes({table}, {start:d}, {end:d})"
+        changes = feed(name.parts, str(start), str(end))
         if definition.auxiliary is not None:
-            return self.run(_shown_changes(columns, feed, filtered=definition.auxiliary.filtered))
+            filtered = definition.auxiliary.filtered
+            return self.run(_shown_changes(columns, changes, filtered=filtered))
         return self.run(
-            f"SELECT {columns}, change_type AS _change_type, snapshot_id AS _commit_version "  # noqa: S608
-            f"FROM {feed}"
+            f"SELECT {columns}, {CHANGE} AS _change_type, {SNAPSHOT} AS _commit_version "  # noqa: S608
+            f"FROM {changes}"
         )
 
     @contextmanager
@@ -140,13 +141,12 @@ class UserStatements(StoredTables):
                 yield name
 
 
-def _shown_changes(columns: str, feed: str, *, filtered: bool) -> str:
+def _shown_changes(columns: str, changes: str, *, filtered: bool) -> str:
     """Changes of what users see: commits that changed hidden columns only changed nothing."""
     where = f" WHERE {quote(SHOWN)}" if filtered else ""
-    sign = "CASE WHEN change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
     return (
         f"SELECT {columns}, CASE WHEN copies > 0 THEN 'insert' ELSE 'delete' END AS _change_type, "  # noqa: S608
-        f"snapshot_id AS _commit_version FROM (SELECT *, unnest(range(abs(copies))) FROM ("
-        f"SELECT {columns}, snapshot_id, sum({sign})::BIGINT AS copies FROM {feed}{where} "
+        f"{SNAPSHOT} AS _commit_version FROM (SELECT *, unnest(range(abs(copies))) FROM ("
+        f"SELECT {columns}, {SNAPSHOT}, sum({SIGN})::BIGINT AS copies FROM {changes}{where} "
         f"GROUP BY ALL HAVING copies <> 0))"
     )

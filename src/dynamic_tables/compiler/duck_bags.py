@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dynamic_tables.compiler.duck_sql import columns_sql, quote
 from dynamic_tables.compiler.emit import WEIGHT
-from dynamic_tables.lake.duck.text import columns_sql, quote
 from dynamic_tables.names import RESERVED_PREFIX
 
 COPIES = f"{RESERVED_PREFIX}copies"  # positive: missing from the table; negative: too many there
@@ -20,7 +20,7 @@ def difference(here: str, there: str, columns: Sequence[str]) -> str:
     """Every row that occurs a different number of times, with the difference."""
     names = columns_sql(list(columns))
     return (
-        f"SELECT {names}, sum({COPIES})::BIGINT AS {COPIES} FROM ("  # noqa: S608  quoted
+        f"SELECT {names}, sum({COPIES})::BIGINT AS {COPIES} FROM ("
         f"SELECT {names}, 1 AS {COPIES} FROM {here} UNION ALL "
         f"SELECT {names}, -1 AS {COPIES} FROM {there}"
         f") GROUP BY {names} HAVING sum({COPIES}) <> 0"
@@ -30,7 +30,7 @@ def difference(here: str, there: str, columns: Sequence[str]) -> str:
 def netted(changes: str, typed: str) -> str:
     """Signed rows as a difference: what came and went cancels. `typed` casts the columns."""
     return (
-        f"SELECT * EXCLUDE ({WEIGHT}), sum({WEIGHT})::BIGINT AS {COPIES} "  # noqa: S608  quoted
+        f"SELECT * EXCLUDE ({WEIGHT}), sum({WEIGHT})::BIGINT AS {COPIES} "
         f"FROM (SELECT {typed}, {WEIGHT} FROM ({changes})) "
         f"GROUP BY ALL HAVING sum({WEIGHT}) <> 0"
     )
@@ -46,9 +46,9 @@ def lacking(changes: str, table: str, columns: Sequence[str]) -> str:
     """Rows of a difference that are to go more often than the table has them."""
     names = columns_sql(list(columns))
     same = " AND ".join(f"p.{quote(name)} IS NOT DISTINCT FROM d.{quote(name)}" for name in columns)
-    present = f"SELECT {names}, count(*) AS {PRESENT} FROM {table} GROUP BY {names}"  # noqa: S608
+    present = f"SELECT {names}, count(*) AS {PRESENT} FROM {table} GROUP BY {names}"
     return (
-        f"SELECT 1 FROM {changes} AS d LEFT JOIN ({present}) AS p ON {same} "  # noqa: S608
+        f"SELECT 1 FROM {changes} AS d LEFT JOIN ({present}) AS p ON {same} "
         f"WHERE d.{COPIES} < 0 AND coalesce(p.{PRESENT}, 0) < -d.{COPIES}"
     )
 
@@ -59,7 +59,7 @@ def surplus(table: str, changes: str, columns: Sequence[str]) -> str:
     same = " AND ".join(f"t.{quote(name)} IS NOT DISTINCT FROM d.{quote(name)}" for name in columns)
     keys = ", ".join(f"t.{quote(name)}" for name in columns)
     return (
-        "SELECT rowid FROM ("  # noqa: S608  quoted
+        "SELECT rowid FROM ("
         f"SELECT t.rowid, d.{COPIES}, row_number() OVER (PARTITION BY {keys}) AS {rank} "
         f"FROM {table} t JOIN {changes} d ON {same} WHERE d.{COPIES} < 0"
         f") WHERE {rank} <= -{COPIES}"
@@ -70,7 +70,7 @@ def missing(changes: str, columns: Sequence[str]) -> str:
     """The rows to insert, as many copies of each as are missing."""
     names = columns_sql(list(columns))
     return (
-        f"SELECT {names} FROM (SELECT {names}, unnest(range({COPIES})) "  # noqa: S608  quoted
+        f"SELECT {names} FROM (SELECT {names}, unnest(range({COPIES})) "
         f"FROM {changes} WHERE {COPIES} > 0)"
     )
 
@@ -91,7 +91,7 @@ def without_rounding(changes: str, columns: Sequence[str], approximate: Sequence
         for c in map(quote, approximate)
     )
     return (
-        f"SELECT {columns_sql(list(columns))}, "  # noqa: S608  quoted
+        f"SELECT {columns_sql(list(columns))}, "
         f"CASE WHEN {side} THEN 1 ELSE -1 END AS {COPIES} FROM ("
         f"SELECT *, count(*) OVER w = 2 AND {close} AS {twins} FROM ("
         f"SELECT *, row_number() OVER (PARTITION BY {', '.join([*exact, side])} ORDER BY {order})"
