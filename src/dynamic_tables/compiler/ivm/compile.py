@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dynamic_tables.compiler import functions, tree
-from dynamic_tables.compiler.ivm import duckdb
+from dynamic_tables.compiler.ivm import duckdb, spark
 from dynamic_tables.compiler.ivm.plan import IVMPlan, Naming
 from dynamic_tables.compiler.ivm.view import Given, Reader, Source, View
 from dynamic_tables.compiler.plan import DeltaPlan, plan_query
@@ -14,7 +14,7 @@ from dynamic_tables.compiler.tree import JoinKind, Node
 from dynamic_tables.errors import InvalidInput, UnsupportedSQLError
 from dynamic_tables.reasons import Reason
 
-DIALECTS = {"duckdb": duckdb.statements}
+DIALECTS = {"duckdb": duckdb.statements, "spark": spark.statements}
 JOINS = {
     JoinKind.INNER: "join",
     JoinKind.LEFT: "outer_join",

@@ -10,14 +10,14 @@ and checked by every refresh, because a scalar subquery of two rows is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
 
 from dynamic_tables.compiler import duck_bags as bags
-from dynamic_tables.compiler import functions, tree
+from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.duck_sql import (
     INEXACT,
     SIGN,
@@ -31,7 +31,7 @@ from dynamic_tables.compiler.duck_sql import (
 )
 from dynamic_tables.compiler.emit import WEIGHT, Side, key_column
 from dynamic_tables.compiler.ivm.plan import Naming
-from dynamic_tables.compiler.ivm.statements import Statements
+from dynamic_tables.compiler.ivm.statements import Statements, Writer
 from dynamic_tables.compiler.ivm.view import NO_COLUMN, Source, View
 from dynamic_tables.compiler.plan import DeltaPlan, Situation
 from dynamic_tables.compiler.rounding import rounded_columns
@@ -57,13 +57,9 @@ STORED_COLUMN = f"""'CAST(NULL AS ' || CASE
 
 def statements(view: View, plan: DeltaPlan, naming: Naming, home: tuple[str, str]) -> Statements:
     """All statements of one view."""
-    writer = _Writer(view=view, plan=plan, naming=naming, home=home)
-    return Statements(
-        create_cursors_table=writer.create_cursors_table(),
-        create_mv=writer.create_mv(),
-        initialize_cursors=[*writer.initialize()],
-        maintain=[*writer.maintain()],
-    )
+    return _DuckWriter(
+        view=view, plan=plan, naming=naming, home=home, quote=quote, literal=literal
+    ).statements()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,43 +100,12 @@ class _Leaves:
         return list(dict.fromkeys(source.catalog for source in self.view.sources.values()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Writer:
+class _DuckWriter(Writer):
     """Writes the statements of one view."""
-
-    view: View
-    plan: DeltaPlan
-    naming: Naming
-    home: tuple[str, str]
-
-    # Names
 
     @property
     def leaves(self) -> _Leaves:
         return _Leaves(view=self.view, naming=self.naming)
-
-    @property
-    def timed(self) -> bool:
-        """Whether the view reads the clock."""
-        filters = (n for n in tree.walk(self.plan.node) if isinstance(n, tree.Filter))
-        return any(functions.reads_clock(node.condition) for node in filters)
-
-    @property
-    def situation(self) -> Situation:
-        moved = frozenset(self.view.sources)
-        return Situation(leaves=self.leaves, moved=moved, clock_moved=self.timed)
-
-    @property
-    def mv(self) -> str:
-        return ".".join(map(quote, (*self.home, self.naming.mv_table())))
-
-    @property
-    def cursors(self) -> str:
-        return ".".join(map(quote, (*self.home, self.naming.cursors_table())))
-
-    @property
-    def mine(self) -> str:
-        return f"mv_name = {literal(self.naming.mv_table())}"
 
     def temp(self, purpose: str) -> str:
         return f"temp.{quote(self.naming.aux_column(purpose))}"
@@ -176,7 +141,7 @@ class _Writer:
             f"CREATE TABLE {self.mv} AS FROM query(getvariable({literal(text)})) LIMIT 0"
         )
 
-    def initialize(self) -> Iterable[str]:
+    def initialize(self) -> Iterator[str]:
         """Rows and cursors in one transaction, so that no change falls between them."""
         leaves = self.leaves
         yield "BEGIN TRANSACTION"
@@ -197,7 +162,7 @@ class _Writer:
 
     # Keeping up
 
-    def maintain(self) -> Iterable[str]:
+    def maintain(self) -> Iterator[str]:
         yield "BEGIN TRANSACTION"
         yield from self.pin()
         yield from self.feeds()
@@ -217,7 +182,7 @@ class _Writer:
     def purpose(self, source: str) -> str:
         return f"feed_{source.rpartition('_')[2]}"
 
-    def pin(self) -> Iterable[str]:
+    def pin(self) -> Iterator[str]:
         """From which snapshot of each catalog to which."""
         leaves = self.leaves
         for place, catalog in enumerate(leaves.catalogs()):
@@ -262,7 +227,7 @@ class _Writer:
             f"    list_transform(changes['tables_created'], lambda x: lower(x)), [{names}])"
         )
 
-    def feeds(self) -> Iterable[str]:
+    def feeds(self) -> Iterator[str]:
         """Each source's changes, read once: the columns that the view needs."""
         for name, source in self.view.sources.items():
             before, after = (self.leaves.version(source, side) for side in Side)
@@ -275,7 +240,7 @@ class _Writer:
                 f"SELECT {columns}, {SIGN} AS {WEIGHT} FROM {changes}\nWHERE {SNAPSHOT} > {before}",
             )
 
-    def by_keys(self, rounded: tuple[str, ...]) -> Iterable[str]:
+    def by_keys(self, rounded: tuple[str, ...]) -> Iterator[str]:
         """The rows of the affected keys as they are now against the stored ones."""
         keys = self.temp("keys")
         found = self.plan.replacement(self.situation, keys, self.plan.exact_key(rounded))
@@ -291,7 +256,7 @@ class _Writer:
         stored = f"(SELECT * FROM {self.mv} AS v WHERE EXISTS (SELECT 1 FROM {keys} AS k{where}))"
         yield self.kept("changes", bags.difference(self.temp("rows"), stored, self.plan.columns))
 
-    def by_rows(self) -> Iterable[str]:
+    def by_rows(self) -> Iterator[str]:
         """The signed rows by which the result changed."""
         changes = self.plan.changes(self.situation)
         assert changes is not None, "every source is taken to have changed"
@@ -303,7 +268,7 @@ class _Writer:
         message = f"{self.naming.mv_table()} lacks rows that are to go: {AGAIN}"
         yield f"SELECT error({literal(message)}) FROM ({lacking})"
 
-    def write(self) -> Iterable[str]:
+    def write(self) -> Iterator[str]:
         """Exactly as many copies deleted and inserted; the cursors move in the same commit."""
         changes = self.temp("changes")
         surplus = bags.surplus(self.mv, changes, self.plan.columns)
