@@ -6,91 +6,27 @@ The oracle is the user's own text, run by DuckDB over the tables as they are.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
+from plain_lake import Lake, attached, bag, database
 
 import dynamic_tables as dt
 
 
-class Lake:
-    """A plain connection with DuckLake catalogs attached."""
-
-    def __init__(self, folder: Path, database: duckdb.DuckDBPyConnection) -> None:
-        self.folder = folder
-        self.catalogs: list[str] = []
-        self.connection = database.cursor()
-        self.attach("dl")
-        self.run("USE dl")
-
-    def close(self) -> None:
-        self.connection.close()  # and with it what is open in its transaction
-
-    def attach(self, catalog: str) -> None:
-        self.catalogs.append(catalog)
-        place = self.folder / f"{catalog}.ducklake"
-        self.run(
-            f"ATTACH 'ducklake:{place}' AS \"{catalog}\" (DATA_PATH '{self.folder / 'files'}')"
-        )
-
-    def run(self, *statements: str) -> list[Any]:
-        rows: list[Any] = []
-        for statement in statements:
-            rows = self.connection.execute(statement).fetchall()
-        return rows
-
-    def make(self, plan: dt.IVMPlan) -> dt.IVMPlan:
-        self.run(plan.create_cursors_table, plan.create_mv, *plan.initialize_cursors)
-        return plan
-
-    def compiled(self, query: str, **options: Any) -> dt.IVMPlan:
-        return self.make(dt.compile_ivm(query, **options))
-
-    def check(self, plan: dt.IVMPlan, mv: str = "dl.main.mv") -> Counter[str]:
-        """The table equals the view, as a bag."""
-        maintained = bag(self.run(f"FROM {mv}"))
-        assert maintained == bag(self.run(plan.view_sql)), plan.view_sql
-        return maintained
-
-    def maintain(self, plan: dt.IVMPlan, mv: str = "dl.main.mv") -> Counter[str]:
-        self.run(*plan.maintain)
-        return self.check(plan, mv)
-
-    def snapshots(self, catalog: str = "dl") -> int:
-        return self.run(f"SELECT count(*) FROM ducklake_snapshots('{catalog}')")[0][0]
-
-
-def bag(rows: list[Any]) -> Counter[str]:
-    """Rows as a bag; a SUM of integers is stored as DECIMAL(38,0)."""
-
-    def plain(value: Any) -> Any:
-        whole = isinstance(value, Decimal) and value == value.to_integral_value()
-        return int(value) if whole else value
-
-    return Counter(repr(tuple(map(plain, row))) for row in rows)
-
-
 @pytest.fixture(scope="module")
-def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Loading the extension takes longer than attaching a lake."""
-    database = duckdb.connect(config={"threads": 1})
-    database.execute("LOAD ducklake")
-    yield database
-    database.close()
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with database() as connection:
+        yield connection
 
 
 @pytest.fixture
-def lake(tmp_path: Path, database: duckdb.DuckDBPyConnection) -> Iterator[Lake]:
-    lake = Lake(tmp_path, database)
-    yield lake
-    lake.close()
-    for catalog in lake.catalogs:
-        database.execute(f'DETACH "{catalog}"')
+def lake(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> Iterator[Lake]:
+    with attached(tmp_path, connection) as lake:
+        yield lake
 
 
 @pytest.fixture
