@@ -93,7 +93,7 @@ class UnsupportedSQLError(InvalidInput):
     """`compile_ivm` has no statements that would keep this query up to date by its changes."""
 
     def __init__(self, feature: str, message: str) -> None:
-        self.feature = feature  # a reason code
+        self.feature = str(feature)  # a reason code
         known = feature in Reason.__members__
         reason = Reason(feature) if known else Reason.NOT_INCREMENTAL
         super().__init__(message, reason=reason)

@@ -489,6 +489,7 @@ REFUSED = {
     "WITH RECURSIVE c AS (SELECT a FROM r UNION SELECT a FROM c) SELECT a FROM c": "RECURSIVE",
     "SELECT a FROM r AT (VERSION => 3)": "SQL_NOT_FAITHFUL",
     "SELECT r.a, s.a FROM r JOIN s ON r.a = s.a": "BAD_COLUMNS",
+    "SELECT a FROM MV": "CYCLE",
     "SELECT a AS _ivm_copies FROM r": "RESERVED_NAME",
     "SELECT x.a FROM read_csv('x.csv') AS x": "SOURCE_NOT_DELTA",
 }

@@ -141,7 +141,7 @@ def test_what_must_not_go_unnoticed(lake: dt.DynamicTables) -> None:
     with pytest.raises(PySparkException, match="run initialize_cursors again"):
         run(lake, *plan.maintain)
     run(lake, "CREATE TABLE feedless (a INT) USING delta", "INSERT INTO feedless VALUES (1)")
-    with pytest.raises(PySparkException, match="change data was not recorded"):
+    with pytest.raises(PySparkException, match="DELTA_MISSING_CHANGE_DATA"):
         made(lake, "without", "SELECT a FROM feedless")
 
 

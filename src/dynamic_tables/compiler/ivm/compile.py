@@ -48,12 +48,15 @@ def compile_ivm(
             reason=Reason.BAD_VALUE,
             about=f"dialect={dialect!r}",
         )
-    reader = Reader(dialect=dialect, home=(mv_catalog, mv_schema), given=sources or {})
-    view = reader.view(view_sql)
+    naming, home = naming or Naming(), (mv_catalog, mv_schema)
+    view = Reader(dialect=dialect, home=home, given=sources or {}).view(view_sql)
+    own = tuple(part.lower() for part in (*home, naming.mv_table()))
+    if own in [source.key for source in view.sources.values()]:
+        raise UnsupportedSQLError(Reason.CYCLE, f"the view would read itself, {'.'.join(own)}")
     plan = plan_query(view.text, view.schemas, columns=view.columns, dialect=dialect)
     if isinstance(plan, NotIncremental):
         raise UnsupportedSQLError(plan.reason, f"{plan.what}: this cannot be kept up by changes")
-    made = DIALECTS[dialect](view, plan, naming or Naming(), (mv_catalog, mv_schema))
+    made = DIALECTS[dialect](view, plan, naming, home)
     return IVMPlan(
         view_sql=view_sql,
         create_cursors_table=made.create_cursors_table,

@@ -111,6 +111,11 @@ def _name(source: Source) -> str:
     return ".".join(map(quote, source.parts))
 
 
+def _lines(text: str) -> str:
+    """A literal that keeps its lines, for those who read the statements."""
+    return "'" + "\n".join(literal(line)[1:-1] for line in text.split("\n")) + "'"
+
+
 class _SparkWriter(Writer):
     """Writes the statements of one view."""
 
@@ -159,7 +164,7 @@ class _SparkWriter(Writer):
         """A statement with marks as an expression that gives its text."""
         pieces = MARK.split(statement)
         values = [
-            quote(self.naming.aux_column(piece)) if place % 2 else literal(piece)
+            quote(self.naming.aux_column(piece)) if place % 2 else _lines(piece)
             for place, piece in enumerate(pieces)
             if piece
         ]

@@ -113,7 +113,8 @@ class Reader:
 
     def _check(self, ast: exp.Query, text: str) -> None:
         """Refuse what would not mean the same once it is printed."""
-        if sqlglot.parse_one(ast.sql(dialect=self.dialect), dialect=self.dialect) != ast:
+        printed = sqlglot.parse_one(ast.sql(dialect=self.dialect), dialect=self.dialect)
+        if _comparable(printed) != _comparable(ast):
             raise UnsupportedSQLError(
                 Reason.SQL_NOT_FAITHFUL, "sqlglot prints the query differently"
             )
@@ -203,6 +204,17 @@ def _rename(node: exp.Table, opaque: str) -> None:
     node.set("this", exp.to_identifier(opaque))
     for part in ("db", "catalog"):
         node.set(part, None)
+
+
+def _comparable(ast: exp.Expr) -> exp.Expr:
+    """On Spark sqlglot reads CAST as another node than DATE '…', and prints both as CAST."""
+
+    def same(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.TryCast) and not node.args.get("safe"):
+            return exp.Cast(this=node.this, to=node.to)
+        return node
+
+    return ast.transform(same)
 
 
 def _check_table_function(node: exp.Table) -> None:

@@ -1,0 +1,231 @@
+-- view
+SELECT id FROM customers EXCEPT SELECT customer FROM orders;
+
+-- duckdb
+BEGIN TRANSACTION;
+
+SET VARIABLE "_ivm_before_0" = coalesce(
+    (SELECT last_snapshot FROM "dl"."main"."_ivm_cursors" WHERE mv_name = 'mv' AND source_catalog = 'dl'),
+    error('mv has no cursor for dl: run initialize_cursors again')
+);
+
+SET VARIABLE "_ivm_after_0" = (SELECT id::BIGINT FROM "dl".current_snapshot());
+
+SET VARIABLE "_ivm_after_time" = make_timestamp(epoch_us(now()));
+
+SELECT error('customers was dropped and made again: run initialize_cursors again') FROM ducklake_snapshots('dl')
+WHERE snapshot_id > getvariable('_ivm_before_0') AND snapshot_id <= getvariable('_ivm_after_0') AND list_has_any(
+    list_transform(changes['tables_created'], lambda x: lower(x)), ['main.customers', 'main."customers"', '"main".customers', '"main"."customers"']);
+
+SELECT error('orders was dropped and made again: run initialize_cursors again') FROM ducklake_snapshots('dl')
+WHERE snapshot_id > getvariable('_ivm_before_0') AND snapshot_id <= getvariable('_ivm_after_0') AND list_has_any(
+    list_transform(changes['tables_created'], lambda x: lower(x)), ['main.orders', 'main."orders"', '"main".orders', '"main"."orders"']);
+
+CREATE OR REPLACE TEMP TABLE "_ivm_feed_s0" AS
+SELECT "id", CASE WHEN _ivm_change IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS _dt_w FROM ducklake_table_changes('dl', 'main', 'customers', least(getvariable('_ivm_before_0') + 1, getvariable('_ivm_after_0')), getvariable('_ivm_after_0')) AS feed (_ivm_snapshot, _ivm_row, _ivm_change)
+WHERE _ivm_snapshot > getvariable('_ivm_before_0');
+
+CREATE OR REPLACE TEMP TABLE "_ivm_feed_s1" AS
+SELECT "customer", CASE WHEN _ivm_change IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS _dt_w FROM ducklake_table_changes('dl', 'main', 'orders', least(getvariable('_ivm_before_0') + 1, getvariable('_ivm_after_0')), getvariable('_ivm_after_0')) AS feed (_ivm_snapshot, _ivm_row, _ivm_change)
+WHERE _ivm_snapshot > getvariable('_ivm_before_0');
+
+CREATE OR REPLACE TEMP TABLE "_ivm_keys" AS
+WITH _dt_d0 AS (
+SELECT "id" AS "customers.id", _dt_w FROM temp."_ivm_feed_s0"
+),
+_dt_d1 AS (
+SELECT "customers.id" AS "q.id", _dt_w FROM (SELECT * FROM _dt_d0) AS q
+),
+_dt_d2 AS (
+SELECT "customer" AS "orders.customer", _dt_w FROM temp."_ivm_feed_s1"
+),
+_dt_d3 AS (
+SELECT "orders.customer" AS "q_2.customer", _dt_w FROM (SELECT * FROM _dt_d2) AS q
+),
+_dt_d4 AS (
+SELECT "q_2.customer" AS "q.id", _dt_w FROM (SELECT * FROM _dt_d3) AS q
+),
+_dt_k5 AS (
+SELECT DISTINCT "q.id" AS _dt_k0 FROM _dt_d1 UNION SELECT DISTINCT "q.id" AS _dt_k0 FROM _dt_d4
+)
+SELECT * FROM _dt_k5;
+
+CREATE OR REPLACE TEMP TABLE "_ivm_rows" AS
+FROM "dl"."main"."mv" LIMIT 0;
+
+INSERT INTO temp."_ivm_rows"
+SELECT "q.id" AS "id" FROM (SELECT * FROM (SELECT "q.id" FROM (SELECT "customers.id" AS "q.id" FROM (SELECT "id" AS "customers.id" FROM "dl"."main"."customers" AT (VERSION => getvariable('_ivm_after_0'))) AS q) AS q EXCEPT SELECT "q.id" FROM (SELECT "q_2.customer" AS "q.id" FROM (SELECT "orders.customer" AS "q_2.customer" FROM (SELECT "customer" AS "orders.customer" FROM "dl"."main"."orders" AT (VERSION => getvariable('_ivm_after_0'))) AS q) AS q) AS q) AS q WHERE EXISTS (SELECT 1 FROM temp."_ivm_keys" AS k WHERE k._dt_k0 IS NOT DISTINCT FROM "q.id")) AS q;
+
+CREATE OR REPLACE TEMP TABLE "_ivm_changes" AS
+SELECT "id", sum(_ivm_copies)::BIGINT AS _ivm_copies FROM (SELECT "id", 1 AS _ivm_copies FROM temp."_ivm_rows" UNION ALL SELECT "id", -1 AS _ivm_copies FROM (SELECT * FROM "dl"."main"."mv" AS v WHERE EXISTS (SELECT 1 FROM temp."_ivm_keys" AS k WHERE k._dt_k0 IS NOT DISTINCT FROM v."id"))) GROUP BY "id" HAVING sum(_ivm_copies) <> 0;
+
+DELETE FROM "dl"."main"."mv" WHERE rowid IN (
+SELECT rowid FROM (SELECT t.rowid, d._ivm_copies, row_number() OVER (PARTITION BY t."id") AS _ivm_rank FROM "dl"."main"."mv" t JOIN temp."_ivm_changes" d ON t."id" IS NOT DISTINCT FROM d."id" WHERE d._ivm_copies < 0) WHERE _ivm_rank <= -_ivm_copies
+);
+
+INSERT INTO "dl"."main"."mv" ("id")
+SELECT "id" FROM (SELECT "id", unnest(range(_ivm_copies)) FROM temp."_ivm_changes" WHERE _ivm_copies > 0);
+
+UPDATE "dl"."main"."_ivm_cursors" SET
+    last_snapshot = CASE source_catalog WHEN 'dl' THEN getvariable('_ivm_after_0') END,
+    last_time = getvariable('_ivm_after_time')
+WHERE mv_name = 'mv' AND (EXISTS (FROM temp."_ivm_feed_s0") OR EXISTS (FROM temp."_ivm_feed_s1"));
+
+DROP TABLE temp."_ivm_changes";
+
+DROP TABLE temp."_ivm_feed_s0";
+
+DROP TABLE temp."_ivm_feed_s1";
+
+DROP TABLE temp."_ivm_keys";
+
+DROP TABLE temp."_ivm_rows";
+
+COMMIT;
+
+-- spark
+RESET spark.databricks.delta.write.txnAppId;
+
+RESET spark.databricks.delta.write.txnVersion;
+
+DECLARE OR REPLACE VARIABLE `_ivm_before_0` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_before_1` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_after_0` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_after_1` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_before_time` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_after_time` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_sequence` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_app` STRING;
+
+SET VAR (`_ivm_before_0`, `_ivm_after_0`, `_ivm_before_1`, `_ivm_after_1`, `_ivm_before_time`, `_ivm_after_time`, `_ivm_app`, `_ivm_sequence`) = (
+SELECT max(last_version) FILTER (WHERE source = '`spark_catalog`.`default`.`customers`'),
+    max(pending_version) FILTER (WHERE source = '`spark_catalog`.`default`.`customers`'),
+    max(last_version) FILTER (WHERE source = '`spark_catalog`.`default`.`orders`'),
+    max(pending_version) FILTER (WHERE source = '`spark_catalog`.`default`.`orders`'),
+    unix_micros(max(last_time)),
+    unix_micros(max(pending_time)),
+    max(app_id),
+    IF(count(*) = 2 AND count(DISTINCT source) = 2, max(sequence), raise_error('mv has not one cursor for each source: run initialize_cursors again'))
+FROM `spark_catalog`.`default`.`_ivm_cursors` WHERE mv_name = 'mv'
+);
+
+SET VAR (`_ivm_after_0`, `_ivm_after_1`) = (
+SELECT coalesce(`_ivm_after_0`, (SELECT coalesce(max(_commit_version), `_ivm_before_0`) FROM table_changes('`spark_catalog`.`default`.`customers`', `_ivm_before_0`))),
+    coalesce(`_ivm_after_1`, (SELECT coalesce(max(_commit_version), `_ivm_before_1`) FROM table_changes('`spark_catalog`.`default`.`orders`', `_ivm_before_1`)))
+);
+
+UPDATE `spark_catalog`.`default`.`_ivm_cursors` SET
+    pending_version = CASE source WHEN '`spark_catalog`.`default`.`customers`' THEN `_ivm_after_0` WHEN '`spark_catalog`.`default`.`orders`' THEN `_ivm_after_1` END,
+    pending_time = current_timestamp()
+WHERE mv_name = 'mv' AND pending_version IS NULL AND (`_ivm_after_0` > `_ivm_before_0` OR `_ivm_after_1` > `_ivm_before_1`);
+
+SET VAR (`_ivm_before_0`, `_ivm_after_0`, `_ivm_before_1`, `_ivm_after_1`, `_ivm_before_time`, `_ivm_after_time`, `_ivm_app`, `_ivm_sequence`) = (
+SELECT max(last_version) FILTER (WHERE source = '`spark_catalog`.`default`.`customers`'),
+    max(pending_version) FILTER (WHERE source = '`spark_catalog`.`default`.`customers`'),
+    max(last_version) FILTER (WHERE source = '`spark_catalog`.`default`.`orders`'),
+    max(pending_version) FILTER (WHERE source = '`spark_catalog`.`default`.`orders`'),
+    unix_micros(max(last_time)),
+    unix_micros(max(pending_time)),
+    max(app_id),
+    IF(count(*) = 2 AND count(DISTINCT source) = 2, max(sequence), raise_error('mv has not one cursor for each source: run initialize_cursors again'))
+FROM `spark_catalog`.`default`.`_ivm_cursors` WHERE mv_name = 'mv'
+);
+
+DROP VIEW IF EXISTS `_ivm_feed_s0`;
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('CACHE TABLE `_ivm_feed_s0` AS
+SELECT `id`, CASE WHEN _change_type IN (\'insert\', \'update_postimage\') THEN 1 ELSE -1 END AS _dt_w FROM table_changes(\'`spark_catalog`.`default`.`customers`\', least(', `_ivm_before_0`, ' + 1, ', `_ivm_after_0`, '), ', `_ivm_after_0`, ')
+WHERE _commit_version > ', `_ivm_before_0`));
+
+DROP VIEW IF EXISTS `_ivm_feed_s1`;
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('CACHE TABLE `_ivm_feed_s1` AS
+SELECT `customer`, CASE WHEN _change_type IN (\'insert\', \'update_postimage\') THEN 1 ELSE -1 END AS _dt_w FROM table_changes(\'`spark_catalog`.`default`.`orders`\', least(', `_ivm_before_1`, ' + 1, ', `_ivm_after_1`, '), ', `_ivm_after_1`, ')
+WHERE _commit_version > ', `_ivm_before_1`));
+
+DROP VIEW IF EXISTS `_ivm_keys`;
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', 'CACHE TABLE `_ivm_keys` AS
+WITH _dt_d0 AS (
+SELECT `id` AS `customers.id`, _dt_w FROM `_ivm_feed_s0`
+),
+_dt_d1 AS (
+SELECT `customers.id` AS `q.id`, _dt_w FROM (SELECT * FROM _dt_d0) AS q
+),
+_dt_d2 AS (
+SELECT `customer` AS `orders.customer`, _dt_w FROM `_ivm_feed_s1`
+),
+_dt_d3 AS (
+SELECT `orders.customer` AS `q_2.customer`, _dt_w FROM (SELECT * FROM _dt_d2) AS q
+),
+_dt_d4 AS (
+SELECT `q_2.customer` AS `q.id`, _dt_w FROM (SELECT * FROM _dt_d3) AS q
+),
+_dt_k5 AS (
+SELECT DISTINCT `q.id` AS _dt_k0 FROM _dt_d1 UNION SELECT DISTINCT `q.id` AS _dt_k0 FROM _dt_d4
+)
+SELECT * FROM _dt_k5');
+
+DROP VIEW IF EXISTS `_ivm_rows`;
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('CACHE TABLE `_ivm_rows` AS
+SELECT `q.id` AS `id` FROM (SELECT * FROM (SELECT `q.id` FROM (SELECT `customers.id` AS `q.id` FROM (SELECT `id` AS `customers.id` FROM `spark_catalog`.`default`.`customers` VERSION AS OF ', `_ivm_after_0`, ') AS q) AS q EXCEPT SELECT `q.id` FROM (SELECT `q_2.customer` AS `q.id` FROM (SELECT `orders.customer` AS `q_2.customer` FROM (SELECT `customer` AS `orders.customer` FROM `spark_catalog`.`default`.`orders` VERSION AS OF ', `_ivm_after_1`, ') AS q) AS q) AS q) AS q WHERE EXISTS (SELECT 1 FROM `_ivm_keys` AS k WHERE k._dt_k0 IS NOT DISTINCT FROM `q.id`)) AS q'));
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('SET spark.databricks.delta.write.txnAppId = ', `_ivm_app`));
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('SET spark.databricks.delta.write.txnVersion = ', `_ivm_sequence`));
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', 'MERGE INTO `spark_catalog`.`default`.`mv` AS t USING (
+SELECT explode(CASE WHEN _ivm_here < 0 THEN raise_error(\'mv lacks rows that are to go: run initialize_cursors again\')
+    WHEN _ivm_here > _ivm_there THEN array_repeat(\'I\', CAST(_ivm_here - _ivm_there AS INT))
+    ELSE concat(array(\'D\'), array_repeat(\'I\', CAST(_ivm_here AS INT))) END) AS _ivm_op, `id` FROM (
+SELECT `id`, SUM(_ivm_here) AS _ivm_here, SUM(_ivm_there) AS _ivm_there FROM (
+SELECT `id`, 1 AS _ivm_here, 0 AS _ivm_there FROM `_ivm_rows`
+UNION ALL
+SELECT v.`id`, 0, 1 FROM `spark_catalog`.`default`.`mv` AS v LEFT SEMI JOIN `_ivm_keys` AS k ON v.`id` <=> k._dt_k0
+) GROUP BY `id` HAVING SUM(_ivm_here) <> SUM(_ivm_there))
+) AS s ON s._ivm_op = \'D\' AND t.`id` <=> s.`id`
+WHEN MATCHED THEN DELETE
+WHEN NOT MATCHED AND s._ivm_op = \'I\' THEN
+    INSERT (`id`) VALUES (s.`id`)');
+
+RESET spark.databricks.delta.write.txnAppId;
+
+RESET spark.databricks.delta.write.txnVersion;
+
+UPDATE `spark_catalog`.`default`.`_ivm_cursors` SET
+    last_version = pending_version, pending_version = NULL,
+    last_time = pending_time, pending_time = NULL,
+    sequence = sequence + 1
+WHERE mv_name = 'mv' AND pending_version IS NOT NULL AND sequence = `_ivm_sequence`;
+
+DROP VIEW IF EXISTS `_ivm_feed_s0`;
+
+DROP VIEW IF EXISTS `_ivm_feed_s1`;
+
+DROP VIEW IF EXISTS `_ivm_keys`;
+
+DROP VIEW IF EXISTS `_ivm_rows`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_before_0`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_before_1`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_after_0`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_after_1`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_before_time`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_after_time`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_sequence`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_app`;

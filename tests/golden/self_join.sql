@@ -1,0 +1,186 @@
+-- view
+SELECT a.id AS one, b.id AS other FROM orders AS a JOIN orders AS b ON a.customer = b.customer AND a.id < b.id;
+
+-- duckdb
+BEGIN TRANSACTION;
+
+SET VARIABLE "_ivm_before_0" = coalesce(
+    (SELECT last_snapshot FROM "dl"."main"."_ivm_cursors" WHERE mv_name = 'mv' AND source_catalog = 'dl'),
+    error('mv has no cursor for dl: run initialize_cursors again')
+);
+
+SET VARIABLE "_ivm_after_0" = (SELECT id::BIGINT FROM "dl".current_snapshot());
+
+SET VARIABLE "_ivm_after_time" = make_timestamp(epoch_us(now()));
+
+SELECT error('orders was dropped and made again: run initialize_cursors again') FROM ducklake_snapshots('dl')
+WHERE snapshot_id > getvariable('_ivm_before_0') AND snapshot_id <= getvariable('_ivm_after_0') AND list_has_any(
+    list_transform(changes['tables_created'], lambda x: lower(x)), ['main.orders', 'main."orders"', '"main".orders', '"main"."orders"']);
+
+CREATE OR REPLACE TEMP TABLE "_ivm_feed_s0" AS
+SELECT "customer", "id", CASE WHEN _ivm_change IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS _dt_w FROM ducklake_table_changes('dl', 'main', 'orders', least(getvariable('_ivm_before_0') + 1, getvariable('_ivm_after_0')), getvariable('_ivm_after_0')) AS feed (_ivm_snapshot, _ivm_row, _ivm_change)
+WHERE _ivm_snapshot > getvariable('_ivm_before_0');
+
+CREATE OR REPLACE TEMP TABLE "_ivm_rows" AS
+SELECT *, 0::BIGINT AS _dt_w FROM "dl"."main"."mv" LIMIT 0;
+
+INSERT INTO temp."_ivm_rows"
+WITH _dt_d0 AS (
+SELECT "customer" AS "a.customer", "id" AS "a.id", _dt_w FROM temp."_ivm_feed_s0"
+),
+_dt_d1 AS (
+SELECT "customer" AS "b.customer", "id" AS "b.id", _dt_w FROM temp."_ivm_feed_s0"
+),
+_dt_d2 AS (
+SELECT "a.customer", "a.id", "b.customer", "b.id", l._dt_w FROM (SELECT * FROM _dt_d0) AS l JOIN (SELECT "customer" AS "b.customer", "id" AS "b.id" FROM "dl"."main"."orders" AT (VERSION => getvariable('_ivm_after_0'))) AS r ON "a.customer" = "b.customer" AND "a.id" < "b.id"
+UNION ALL
+SELECT "a.customer", "a.id", "b.customer", "b.id", r._dt_w FROM (SELECT "customer" AS "a.customer", "id" AS "a.id" FROM "dl"."main"."orders" AT (VERSION => getvariable('_ivm_before_0'))) AS l JOIN (SELECT * FROM _dt_d1) AS r ON "a.customer" = "b.customer" AND "a.id" < "b.id"
+),
+_dt_d3 AS (
+SELECT "a.id" AS "q.one", "b.id" AS "q.other", _dt_w FROM (SELECT * FROM _dt_d2) AS q
+)
+SELECT "q.one" AS "one", "q.other" AS "other", _dt_w FROM _dt_d3;
+
+CREATE OR REPLACE TEMP TABLE "_ivm_changes" AS
+SELECT * EXCLUDE (_dt_w), sum(_dt_w)::BIGINT AS _ivm_copies FROM (SELECT "one", "other", _dt_w FROM (FROM temp."_ivm_rows")) GROUP BY ALL HAVING sum(_dt_w) <> 0;
+
+SELECT error('mv lacks rows that are to go: run initialize_cursors again') FROM (SELECT 1 FROM temp."_ivm_changes" AS d LEFT JOIN (SELECT "one", "other", count(*) AS _ivm_present FROM "dl"."main"."mv" GROUP BY "one", "other") AS p ON p."one" IS NOT DISTINCT FROM d."one" AND p."other" IS NOT DISTINCT FROM d."other" WHERE d._ivm_copies < 0 AND coalesce(p._ivm_present, 0) < -d._ivm_copies);
+
+DELETE FROM "dl"."main"."mv" WHERE rowid IN (
+SELECT rowid FROM (SELECT t.rowid, d._ivm_copies, row_number() OVER (PARTITION BY t."one", t."other") AS _ivm_rank FROM "dl"."main"."mv" t JOIN temp."_ivm_changes" d ON t."one" IS NOT DISTINCT FROM d."one" AND t."other" IS NOT DISTINCT FROM d."other" WHERE d._ivm_copies < 0) WHERE _ivm_rank <= -_ivm_copies
+);
+
+INSERT INTO "dl"."main"."mv" ("one", "other")
+SELECT "one", "other" FROM (SELECT "one", "other", unnest(range(_ivm_copies)) FROM temp."_ivm_changes" WHERE _ivm_copies > 0);
+
+UPDATE "dl"."main"."_ivm_cursors" SET
+    last_snapshot = CASE source_catalog WHEN 'dl' THEN getvariable('_ivm_after_0') END,
+    last_time = getvariable('_ivm_after_time')
+WHERE mv_name = 'mv' AND (EXISTS (FROM temp."_ivm_feed_s0"));
+
+DROP TABLE temp."_ivm_changes";
+
+DROP TABLE temp."_ivm_feed_s0";
+
+DROP TABLE temp."_ivm_rows";
+
+COMMIT;
+
+-- spark
+RESET spark.databricks.delta.write.txnAppId;
+
+RESET spark.databricks.delta.write.txnVersion;
+
+DECLARE OR REPLACE VARIABLE `_ivm_before_0` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_after_0` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_before_time` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_after_time` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_sequence` BIGINT;
+
+DECLARE OR REPLACE VARIABLE `_ivm_app` STRING;
+
+SET VAR (`_ivm_before_0`, `_ivm_after_0`, `_ivm_before_time`, `_ivm_after_time`, `_ivm_app`, `_ivm_sequence`) = (
+SELECT max(last_version) FILTER (WHERE source = '`spark_catalog`.`default`.`orders`'),
+    max(pending_version) FILTER (WHERE source = '`spark_catalog`.`default`.`orders`'),
+    unix_micros(max(last_time)),
+    unix_micros(max(pending_time)),
+    max(app_id),
+    IF(count(*) = 1 AND count(DISTINCT source) = 1, max(sequence), raise_error('mv has not one cursor for each source: run initialize_cursors again'))
+FROM `spark_catalog`.`default`.`_ivm_cursors` WHERE mv_name = 'mv'
+);
+
+SET VAR (`_ivm_after_0`) = (
+SELECT coalesce(`_ivm_after_0`, (SELECT coalesce(max(_commit_version), `_ivm_before_0`) FROM table_changes('`spark_catalog`.`default`.`orders`', `_ivm_before_0`)))
+);
+
+UPDATE `spark_catalog`.`default`.`_ivm_cursors` SET
+    pending_version = CASE source WHEN '`spark_catalog`.`default`.`orders`' THEN `_ivm_after_0` END,
+    pending_time = current_timestamp()
+WHERE mv_name = 'mv' AND pending_version IS NULL AND (`_ivm_after_0` > `_ivm_before_0`);
+
+SET VAR (`_ivm_before_0`, `_ivm_after_0`, `_ivm_before_time`, `_ivm_after_time`, `_ivm_app`, `_ivm_sequence`) = (
+SELECT max(last_version) FILTER (WHERE source = '`spark_catalog`.`default`.`orders`'),
+    max(pending_version) FILTER (WHERE source = '`spark_catalog`.`default`.`orders`'),
+    unix_micros(max(last_time)),
+    unix_micros(max(pending_time)),
+    max(app_id),
+    IF(count(*) = 1 AND count(DISTINCT source) = 1, max(sequence), raise_error('mv has not one cursor for each source: run initialize_cursors again'))
+FROM `spark_catalog`.`default`.`_ivm_cursors` WHERE mv_name = 'mv'
+);
+
+DROP VIEW IF EXISTS `_ivm_feed_s0`;
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('CACHE TABLE `_ivm_feed_s0` AS
+SELECT `customer`, `id`, CASE WHEN _change_type IN (\'insert\', \'update_postimage\') THEN 1 ELSE -1 END AS _dt_w FROM table_changes(\'`spark_catalog`.`default`.`orders`\', least(', `_ivm_before_0`, ' + 1, ', `_ivm_after_0`, '), ', `_ivm_after_0`, ')
+WHERE _commit_version > ', `_ivm_before_0`));
+
+DROP VIEW IF EXISTS `_ivm_rows`;
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('CACHE TABLE `_ivm_rows` AS
+SELECT `one`, `other`, SUM(_dt_w) AS _dt_w FROM (
+WITH _dt_d0 AS (
+SELECT `customer` AS `a.customer`, `id` AS `a.id`, _dt_w FROM `_ivm_feed_s0`
+),
+_dt_d1 AS (
+SELECT `customer` AS `b.customer`, `id` AS `b.id`, _dt_w FROM `_ivm_feed_s0`
+),
+_dt_d2 AS (
+SELECT `a.customer`, `a.id`, `b.customer`, `b.id`, l._dt_w FROM (SELECT * FROM _dt_d0) AS l JOIN (SELECT `customer` AS `b.customer`, `id` AS `b.id` FROM `spark_catalog`.`default`.`orders` VERSION AS OF ', `_ivm_after_0`, ') AS r ON `a.customer` = `b.customer` AND `a.id` < `b.id`
+UNION ALL
+SELECT `a.customer`, `a.id`, `b.customer`, `b.id`, r._dt_w FROM (SELECT `customer` AS `a.customer`, `id` AS `a.id` FROM `spark_catalog`.`default`.`orders` VERSION AS OF ', `_ivm_before_0`, ') AS l JOIN (SELECT * FROM _dt_d1) AS r ON `a.customer` = `b.customer` AND `a.id` < `b.id`
+),
+_dt_d3 AS (
+SELECT `a.id` AS `q.one`, `b.id` AS `q.other`, _dt_w FROM (SELECT * FROM _dt_d2) AS q
+)
+SELECT `q.one` AS `one`, `q.other` AS `other`, _dt_w FROM _dt_d3
+)
+GROUP BY `one`, `other` HAVING SUM(_dt_w) <> 0'));
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('SET spark.databricks.delta.write.txnAppId = ', `_ivm_app`));
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('SET spark.databricks.delta.write.txnVersion = ', `_ivm_sequence`));
+
+EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', 'MERGE INTO `spark_catalog`.`default`.`mv` AS t USING (
+SELECT explode(CASE WHEN _ivm_here < 0 THEN raise_error(\'mv lacks rows that are to go: run initialize_cursors again\')
+    WHEN _ivm_here > _ivm_there THEN array_repeat(\'I\', CAST(_ivm_here - _ivm_there AS INT))
+    ELSE concat(array(\'D\'), array_repeat(\'I\', CAST(_ivm_here AS INT))) END) AS _ivm_op, `one`, `other` FROM (
+SELECT `one`, `other`, SUM(_ivm_here) AS _ivm_here, SUM(_ivm_there) AS _ivm_there FROM (
+SELECT `one`, `other`, _dt_w AS _ivm_here, 0 AS _ivm_there FROM `_ivm_rows`
+UNION ALL
+SELECT v.`one`, v.`other`, 1, 1 FROM `spark_catalog`.`default`.`mv` AS v
+LEFT SEMI JOIN `_ivm_rows` AS d ON v.`one` <=> d.`one` AND v.`other` <=> d.`other`
+) GROUP BY `one`, `other` HAVING SUM(_ivm_here) <> SUM(_ivm_there))
+) AS s ON s._ivm_op = \'D\' AND t.`one` <=> s.`one` AND t.`other` <=> s.`other`
+WHEN MATCHED THEN DELETE
+WHEN NOT MATCHED AND s._ivm_op = \'I\' THEN
+    INSERT (`one`, `other`) VALUES (s.`one`, s.`other`)');
+
+RESET spark.databricks.delta.write.txnAppId;
+
+RESET spark.databricks.delta.write.txnVersion;
+
+UPDATE `spark_catalog`.`default`.`_ivm_cursors` SET
+    last_version = pending_version, pending_version = NULL,
+    last_time = pending_time, pending_time = NULL,
+    sequence = sequence + 1
+WHERE mv_name = 'mv' AND pending_version IS NOT NULL AND sequence = `_ivm_sequence`;
+
+DROP VIEW IF EXISTS `_ivm_feed_s0`;
+
+DROP VIEW IF EXISTS `_ivm_rows`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_before_0`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_after_0`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_before_time`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_after_time`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_sequence`;
+
+DROP TEMPORARY VARIABLE IF EXISTS `_ivm_app`;
