@@ -140,7 +140,7 @@ def test_children_see_the_table_and_not_what_it_hides(lake: dt.DynamicTables) ->
 
 
 def test_a_change_of_hidden_columns_alone_is_no_change_for_children(lake: dt.DynamicTables) -> None:
-    lake.create("most", "SELECT k, max(v) AS m FROM src GROUP BY k")
+    lake.create("most", "SELECT k AS copies, max(v) AS m FROM src GROUP BY k")
     lake.create("copied", "SELECT * FROM most")
     before = lake.show("most").build
     assert before is not None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from dynamic_tables.compiler import duck_bags as bags
 from dynamic_tables.compiler.duck_sql import CHANGE, SIGN, SNAPSHOT, feed
 from dynamic_tables.errors import DynamicTablesError, SetupError
 from dynamic_tables.lake.duck.opening import Instance, close_instance
@@ -144,9 +145,11 @@ class UserStatements(StoredTables):
 def _shown_changes(columns: str, changes: str, *, filtered: bool) -> str:
     """Changes of what users see: commits that changed hidden columns only changed nothing."""
     where = f" WHERE {quote(SHOWN)}" if filtered else ""
+    copies = bags.COPIES
     return (
-        f"SELECT {columns}, CASE WHEN copies > 0 THEN 'insert' ELSE 'delete' END AS _change_type, "  # noqa: S608
-        f"{SNAPSHOT} AS _commit_version FROM (SELECT *, unnest(range(abs(copies))) FROM ("
-        f"SELECT {columns}, {SNAPSHOT}, sum({SIGN})::BIGINT AS copies FROM {changes}{where} "
-        f"GROUP BY ALL HAVING copies <> 0))"
+        f"SELECT {columns}, CASE WHEN {copies} > 0 THEN 'insert' ELSE 'delete' END AS "  # noqa: S608
+        f"_change_type, {SNAPSHOT} AS _commit_version "
+        f"FROM (SELECT *, unnest(range(abs({copies}))) FROM ("
+        f"SELECT {columns}, {SNAPSHOT}, sum({SIGN})::BIGINT AS {copies} FROM {changes}{where} "
+        f"GROUP BY ALL HAVING {copies} <> 0))"
     )
