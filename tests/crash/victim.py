@@ -83,6 +83,7 @@ def _stop(tables: dt.DynamicTables) -> None:
     tables.store.heartbeat = lambda _claim: True
     tables.store.registry_delete("nothing")  # a write: returns when those before it are through
     os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(1)  # the signal reaches all threads a little later
     tables.store.heartbeat = beat
 
 

@@ -195,11 +195,12 @@ def test_verify_shows_what_differs_and_forgives_rounding(tables: dt.DynamicTable
         "CREATE TABLE floats USING delta AS SELECT id % 3 AS g, 1.0D / id AS x FROM range(1, 30)"
     )
     tables.create("summed", "SELECT g, sum(x) AS s FROM floats GROUP BY g")
+    stored = tables.show("summed").definition.stored_name.sql
     tables.spark.sql(
-        "UPDATE summed SET s = CASE g WHEN 1 THEN s * (1 + 1e-12) ELSE s * (1 + 1e-6) END"
+        f"UPDATE {stored} SET s = CASE g WHEN 1 THEN s * (1 + 1e-12) ELSE s * (1 + 1e-6) END"
         " WHERE g > 0"
     )
-    tables.spark.sql("DELETE FROM summed WHERE g = 0")
+    tables.spark.sql(f"DELETE FROM {stored} WHERE g = 0")
     found = tables.verify("summed")
     assert (found.ok, found.difference.missing, found.difference.unexpected) == (False, 2, 1)
     assert {row["_difference"] for row in found.difference.sample} == {"missing", "unexpected"}
