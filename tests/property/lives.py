@@ -84,13 +84,21 @@ class Life:
     """One lake, many tables, one series of changes."""
 
     def __init__(
-        self, tables: dt.DynamicTables, clock: Clock, seed: int, *, spark: bool, queries: int
+        self,
+        tables: dt.DynamicTables,
+        clock: Clock,
+        seed: int,
+        *,
+        spark: bool,
+        queries: int,
+        depths: tuple[int, ...] = DEPTHS,
     ) -> None:
         self._tables = tables
         self._clock = clock
         self._seed = seed
         self._spark = spark
         self._wanted = queries
+        self._depths = depths
         self._chance = Random(seed)
         self._world: World = random_world(self._chance)
         self._texts: dict[str, str] = {}  # what is alive and was right so far
@@ -116,7 +124,7 @@ class Life:
                 self._tables.sql(f"INSERT INTO {table} {rows(self._chance, columns, 12)}")
         while len(self._texts) < self._wanted:
             drawn = Queries(self._chance, self._world, spark=self._spark, clock=True)
-            self._declare(f"v{len(self._texts)}", drawn.top(self._chance.choice(DEPTHS)).sql)
+            self._declare(f"v{len(self._texts)}", drawn.top(self._chance.choice(self._depths)).sql)
         self._tables.refresh()
         self._compare("first load")
 
@@ -196,14 +204,20 @@ Open = Callable[[int, Clock], dt.DynamicTables]
 
 
 def lived(
-    open_lake: Open, seeds: Iterable[int], *, spark: bool, queries: int, rounds: int
+    open_lake: Open,
+    seeds: Iterable[int],
+    *,
+    spark: bool,
+    queries: int,
+    rounds: int,
+    depths: tuple[int, ...] = DEPTHS,
 ) -> Tally:
     """A lake for every seed."""
     tally = Tally()
     for seed in seeds:
         clock = Clock()
         with open_lake(seed, clock) as tables:
-            life = Life(tables, clock, seed, spark=spark, queries=queries)
+            life = Life(tables, clock, seed, spark=spark, queries=queries, depths=depths)
             tally.add(life.live(rounds))
         print(f"seed {seed}: {tally.histories} histories, {len(tally.wrong)} wrong", flush=True)
     return tally

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from lives import Clock, Tally, lived, soak_seeds
+from lives import DEPTHS, Clock, Tally, lived, soak_seeds
 
 import dynamic_tables as dt
 from oracle import check
@@ -104,13 +104,13 @@ def test_random_lives_of_a_graph(lake: dt.DynamicTables, seed: int) -> None:
     live(lake, seed, rounds=8)
 
 
-def random_lives(folder: Path, seeds: Iterable[int]) -> Tally:
+def random_lives(folder: Path, seeds: Iterable[int], depths: tuple[int, ...] = DEPTHS) -> Tally:
     def open_lake(seed: int, clock: Clock) -> dt.DynamicTables:
         tables = dt.connect(folder / str(seed), jvm="quick", say=lambda _: None, clock=clock)
         tables.sql("SET spark.sql.shuffle.partitions = 1")
         return tables
 
-    tally = lived(open_lake, seeds, spark=True, queries=13, rounds=4)
+    tally = lived(open_lake, seeds, spark=True, queries=13, rounds=4, depths=depths)
     print(tally)
     assert not tally.wrong, "\n".join(tally.wrong)
     assert len(tally.recomputed) <= 0.05 * tally.queries, "\n".join(tally.recomputed)
@@ -119,7 +119,7 @@ def random_lives(folder: Path, seeds: Iterable[int]) -> Tally:
 
 @pytest.mark.timeout(1200)
 def test_random_queries_live(tmp_path: Path) -> None:
-    assert random_lives(tmp_path, [0]).histories >= 50
+    assert random_lives(tmp_path, [0], depths=(0, 0, 1, 1)).histories >= 50
 
 
 @pytest.mark.soak

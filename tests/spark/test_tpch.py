@@ -1,6 +1,8 @@
-"""All 22 queries of TPC-H on Delta, by changes. The long run goes through all five rounds."""
+"""TPC-H on Delta, by changes. The long run has all 22 queries and all five rounds."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -10,29 +12,30 @@ import tpch
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def business(shared: dt.DynamicTables, tmp_path_factory: pytest.TempPathFactory) -> tpch.Business:
-    folder = tmp_path_factory.mktemp("tpch")
+FEW = ("q1", "q4", "q13", "q16", "q18", "q21")  # one of each kind, for the test command
+
+
+def opened(shared: dt.DynamicTables, folder: Path, *names: str) -> tpch.Business:
     queries = tpch.generated(folder, scale=0.001)
     shared.sql("SET spark.sql.shuffle.partitions = 1")
     tpch.load(shared, folder, spark=True)
-    return tpch.Business(shared, queries)
+    return tpch.Business(shared, {name: queries[name] for name in names or queries})
 
 
-def go_through(business: tpch.Business, numbers: range) -> None:
-    for number in numbers:
+def go_through(business: tpch.Business, rounds: int) -> None:
+    for number in range(rounds):
         strategies = business.round(number)
         recomputed = {name for name, way in strategies.items() if way == "full"}
         assert recomputed <= tpch.SCALAR, strategies
 
 
-@pytest.mark.timeout(1200)
-def test_all_queries_by_changes(business: tpch.Business) -> None:
-    go_through(business, range(1))
-    assert len(business.moved) >= 15, business.moved
+def test_some_queries_by_changes(shared: dt.DynamicTables, tmp_path: Path) -> None:
+    business = opened(shared, tmp_path, *FEW)
+    go_through(business, 1)
+    assert len(business.moved) >= 4, business.moved
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_all_rounds(business: tpch.Business) -> None:
-    go_through(business, range(1, tpch.ROUNDS))
+def test_all_queries_by_changes(shared: dt.DynamicTables, tmp_path: Path) -> None:
+    go_through(opened(shared, tmp_path), tpch.ROUNDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
@@ -69,20 +70,24 @@ class Meter:
 
     def _cost(self) -> Cost:
         scala_context = jvm.scala_context(self._spark)
-        scala_context.listenerBus().waitUntilEmpty(LISTENER_WAIT_MS)
+        with suppress(Py4JError):  # a busy machine: what has arrived is counted
+            scala_context.listenerBus().waitUntilEmpty(LISTENER_WAIT_MS)
         status = scala_context.statusStore()
         jobs = self._jobs(status)
         stages = {stage for job in jobs.values() for stage in jvm.items(job.stageIds())}
         return Cost(
-            jobs=len(jobs),
-            bytes_read=sum(status.lastStageAttempt(stage).inputBytes() for stage in stages),
+            jobs=len(self._context.statusTracker().getJobIdsForGroup(self._label)),
+            bytes_read=sum(_bytes_read(status, stage) for stage in stages),
             files_read=self._files_read(set(jobs)),
         )
 
     def _jobs(self, status: Java) -> dict[int, Java]:
-        """The jobs of this label by id."""
-        ids = self._context.statusTracker().getJobIdsForGroup(self._label)
-        return {job_id: status.job(job_id) for job_id in ids}
+        """The jobs of this label by id, as far as Spark remembers them."""
+        found = {}
+        for job_id in self._context.statusTracker().getJobIdsForGroup(self._label):
+            with suppress(Py4JError):
+                found[job_id] = status.job(job_id)
+        return found
 
     def _files_read(self, job_ids: set[int]) -> int:
         """Files that the scans of these jobs opened; reading Delta's own log does not count.
@@ -108,3 +113,11 @@ class Meter:
             for accumulator in set(FILES_METRIC.findall(execution.metrics().mkString()))
         )
         return sum(int(value.replace(",", "")) for value in found if value is not None)
+
+
+def _bytes_read(status: Java, stage: int) -> int:
+    """What a stage read; nothing is known of stages that Spark has forgotten."""
+    try:
+        return status.lastStageAttempt(stage).inputBytes()
+    except Py4JError:
+        return 0
