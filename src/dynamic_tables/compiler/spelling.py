@@ -1,7 +1,8 @@
 """The ways in which sqlglot's tree of a query can be printed.
 
-sqlglot keeps `x IS NOT NULL` as `NOT x IS NULL` and `max_by` as `arg_max`. That is the same, but an
-engine may plan it otherwise: a query counts as understood if either print is planned as its text.
+sqlglot keeps `x IS NOT NULL` as `NOT x IS NULL`, `max_by` as `arg_max` and prints `FROM a, b` as a
+CROSS JOIN. That is the same, but an engine may plan it otherwise: a query counts as understood if
+either print is planned as its text.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ def prints(query: str, dialect: str) -> Iterator[str]:
 
     >>> list(prints("SELECT max_by(a, b) FROM r WHERE a IS NOT NULL", "duckdb"))[1]
     'SELECT MAX_BY(a, b) FROM r WHERE a IS NOT NULL'
+    >>> list(prints("SELECT a FROM r, s", "spark"))
+    ['SELECT a FROM r CROSS JOIN s', 'SELECT a FROM r INNER JOIN s']
     """
     tree = sqlglot.parse_one(query, dialect=dialect)
     yield printed(tree, dialect)
@@ -32,6 +35,9 @@ def prints(query: str, dialect: str) -> Iterator[str]:
         elif name in called:
             given = [value for value in (node.this, node.args.get("expression")) if value]
             node.replace(exp.Anonymous(this=name.upper(), expressions=given))
+    for join in tree.find_all(exp.Join):
+        if join.kind == "CROSS":  # FROM a, b is one for sqlglot, and an inner join for Spark
+            join.set("kind", "INNER")
     yield printed(tree, dialect)
 
 
