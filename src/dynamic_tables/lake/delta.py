@@ -28,7 +28,7 @@ from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, mak
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
-from dynamic_tables.lake.pins import pin_of
+from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
@@ -81,13 +81,9 @@ class SparkLake(StoredTables):
             reading,
             pins=pins,
             instant=utc_now(),
-            columns={
-                key: tuple(column.name for column in source.columns)
-                for key, source in found_elsewhere.items()
-                if source.hidden
-            },
+            columns=shown_columns(found_elsewhere),
             locations={key: source.location for key, source in found_elsewhere.items()},
-            filtered=_filtered(found_elsewhere),
+            filtered=filtered_sources(found_elsewhere),
         )
         frame = self._analysed(pinned, query, namespace)
         columns = catalog.columns_of(frame._jdf.schema())
@@ -273,11 +269,7 @@ class SparkLake(StoredTables):
         )
         reading = self.read_definition(session, definition)
         pins = [pin_of(pins, source) for source in definition.sources]
-        shown = {
-            source.name.key: tuple(column.name for column in source.columns)
-            for source in definition.sources
-            if source.hidden
-        }
+        shown = shown_columns(known_sources(definition))
         pinned = self.pinned(session, reading, definition, pins, instant, columns=shown)
         return pinned.text(definition.stored_query, definition.namespace)
 
@@ -292,15 +284,15 @@ class SparkLake(StoredTables):
         columns: Mapping[str, tuple[str, ...]],
     ) -> PinnedQuery:
         """The texts below a definition at these pins."""
-        elsewhere = {s.name.key: s.hidden for s in definition.sources if s.hidden is not None}
+        sources = known_sources(definition)
         return PinnedQuery(
             session,
             reading,
             pins=pins,
             instant=instant,
             columns=columns,
-            locations={key: hidden.location for key, hidden in elsewhere.items()},
-            filtered={key for key, hidden in elsewhere.items() if hidden.filtered},
+            locations={k: s.hidden.location for k, s in sources.items() if s.hidden},
+            filtered=filtered_sources(sources),
         )
 
     @contextmanager
@@ -395,10 +387,6 @@ def _view_uses(reading: Reading) -> tuple[ViewUse, ...]:
 def _not_by_name(dynamic: DynamicSources) -> dict[str, DynamicSource]:
     """Dynamic tables whose name is not registered yet, or is a view: found by their place."""
     return {k: source for k, source in dynamic.items() if not source.loaded or source.hidden}
-
-
-def _filtered(dynamic: DynamicSources) -> set[str]:
-    return {key for key, source in dynamic.items() if source.hidden and source.hidden.filtered}
 
 
 def _pin_now(name: TableName, state: SourceState) -> Pin:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dynamic_tables.errors import InternalError
-from dynamic_tables.model import Pin, Source
+from dynamic_tables.lake.base import DynamicSource
+from dynamic_tables.model import Definition, Pin, Source
 from dynamic_tables.reasons import Reason
 
 
@@ -26,3 +27,24 @@ def pin_of(pins: Sequence[Pin], source: Source) -> Pin:
         if same or (source.dynamic_id is None and pin.name.key == source.name.key):
             return pin if pin.name == source.name else replace(pin, name=source.name)
     raise InternalError("a source has no pin", reason=Reason.INTERNAL, about=str(source.name))
+
+
+Known = Mapping[str, Source | DynamicSource]  # by name key
+
+
+def known_sources(definition: Definition) -> Known:
+    return {source.name.key: source for source in definition.sources}
+
+
+def shown_columns(sources: Known) -> dict[str, tuple[str, ...]]:
+    """For sources that hide columns: those that they show."""
+    return {
+        key: tuple(column.name for column in source.columns)
+        for key, source in sources.items()
+        if source.hidden
+    }
+
+
+def filtered_sources(sources: Known) -> set[str]:
+    """The sources of which only some rows are shown."""
+    return {key for key, source in sources.items() if source.hidden and source.hidden.filtered}

@@ -43,7 +43,7 @@ from dynamic_tables.lake.duck.references import find_references, not_pinnable
 from dynamic_tables.lake.duck.text import literal, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable
 from dynamic_tables.lake.duck.user import UserStatements
-from dynamic_tables.lake.pins import pin_of
+from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans, source_names
 from dynamic_tables.lake.under_way import UnderWay
 from dynamic_tables.model import Column, Definition, Pin, Source, utc_now
@@ -81,12 +81,8 @@ class DuckLake(UserStatements):
             reading,
             [pin_now(reading.sources[key], state) for key, state in states.items()],
             utc_now(),
-            columns={
-                key: tuple(column.name for column in source.columns)
-                for key, source in dynamic.items()
-                if source.hidden
-            },
-            filtered={key for key, s in dynamic.items() if s.hidden and s.hidden.filtered},
+            columns=shown_columns(dynamic),
+            filtered=filtered_sources(dynamic),
             declared=declared,
         ).checked(query, namespace)
         columns = self._analysed(pinned, namespace, settings)
@@ -302,11 +298,7 @@ class DuckLake(UserStatements):
         declared = {source.name.key for source in definition.sources}  # also those dropped since
         text = definition.stored_query
         reading = self._read(text, definition.namespace, declared)
-        filtered = {
-            source.name.key
-            for source in definition.sources
-            if source.hidden and source.hidden.filtered
-        }
+        filtered = filtered_sources(known_sources(definition))
         query = self._pinned(
             reading, pins, instant, columns=columns, filtered=filtered, declared=declared
         )
@@ -314,11 +306,7 @@ class DuckLake(UserStatements):
 
     def pinned_sql(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> str:
         pins = [pin_of(pins, source) for source in definition.sources]
-        shown = {
-            source.name.key: tuple(column.name for column in source.columns)
-            for source in definition.sources
-            if source.hidden
-        }
+        shown = shown_columns(known_sources(definition))
         return self.pinned(definition, pins, instant, columns=shown)
 
     def has_feed(self, source: Source) -> bool:  # noqa: ARG002
