@@ -117,6 +117,8 @@ class StoredTables:
 
     def publish(self, definition: Definition) -> None:
         """Let the name point to the stored table, or be a view over it, if it is not yet."""
+        if self._is_published(definition):
+            return
         self._clear_form(definition)
         place = self._registered_at(definition.stored_name)
         if place is None:
@@ -125,6 +127,16 @@ class StoredTables:
             raise _taken(definition)
         if definition.auxiliary is not None:
             self._publish_view(definition)
+
+    def _is_published(self, definition: Definition) -> bool:
+        shown = definition.auxiliary is None or self._shows(definition)
+        return shown and self._registered_at(definition.stored_name) == definition.location
+
+    def _shows(self, definition: Definition) -> bool:
+        """Whether the name is the view that this definition wants."""
+        view = catalog.view(self.spark, definition.name)
+        wanted = shown(definition.stored_name.sql, definition.columns, definition.hidden)
+        return view is not None and view.text == wanted
 
     def _clear_form(self, definition: Definition) -> None:
         """A table that was redefined may have had the other form."""
@@ -136,10 +148,6 @@ class StoredTables:
             self._run(f"DROP TABLE IF EXISTS {definition.name.hidden.sql}")
 
     def _publish_view(self, definition: Definition) -> None:
-        view = catalog.view(self.spark, definition.name)
-        wanted = shown(definition.stored_name.sql, definition.columns, definition.hidden)
-        if view is not None and view.text == wanted:
-            return
         if catalog.exists(self.spark, definition.name) and not self._is_our_view(definition):
             raise _taken(definition)
         self._run(create_view(definition))
