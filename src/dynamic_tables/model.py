@@ -160,6 +160,11 @@ class Definition:
         return (*self.columns, *(self.auxiliary.columns if self.auxiliary else ()))
 
     @property
+    def types(self) -> dict[str, str]:
+        """Those of the stored columns, by name in lower case."""
+        return {column.name.lower(): column.type for column in self.stored_columns}
+
+    @property
     def stored_name(self) -> TableName:
         """What the stored table is called."""
         return self.name.hidden if self.auxiliary else self.name

@@ -46,7 +46,7 @@ def test_every_table_equals_its_query(tally: Tally) -> None:
 
 
 def test_every_strategy_took_part(tally: Tally) -> None:
-    assert {"no_data", "append", "keys", "rows", "full"} <= set(tally.strategies)
+    assert {"no_data", "append", "merge", "keys", "rows", "full"} <= set(tally.strategies)
 
 
 @pytest.mark.soak

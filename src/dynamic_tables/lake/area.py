@@ -165,9 +165,8 @@ class SparkArea:
 
     def _merged(self, definition: Definition, plan: DeltaPlan, now: Situation, base: int) -> Delta:
         """`merge`: the new rows of the changed groups against their stored ones."""
-        types = {column.name.lower(): column.type for column in definition.stored_columns}
         self._target(definition, base).createOrReplaceTempView(STORED)
-        found = plan.merge(now, MERGED, stored=STORED, types=types)
+        found = plan.merge(now, MERGED, stored=STORED, types=definition.types)
         if found is None:
             return Delta(strategy=Strategy.MERGE, changes=0)
         self._make(MERGED.parts, found.parts)

@@ -211,7 +211,7 @@ class SparkLake(StoredTables):
         opaque = OpaqueQuery(session, reading, definition)
         return opaque.text(definition.stored_query, definition.namespace)
 
-    def stored_types(self, definition: Definition) -> tuple[Column, ...]:
+    def query_columns(self, definition: Definition) -> tuple[Column, ...]:
         session = private_session(
             self.spark, settings=definition.settings, namespace=definition.namespace
         )

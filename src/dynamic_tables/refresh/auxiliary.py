@@ -29,7 +29,7 @@ def with_auxiliary(lake: Lake, definition: Definition) -> Definition:
     candidate = replace(definition, auxiliary=Auxiliary(query=more.query, columns=untyped))
     if not isinstance(lake.plan_of(candidate), DeltaPlan):
         return definition
-    found = lake.stored_types(candidate)
+    found = lake.query_columns(candidate)
     declared = len(definition.columns)
     if found[:declared] != definition.columns:
         return definition

@@ -114,8 +114,7 @@ def possible(plan: DeltaPlan | NotIncremental, definition: Definition) -> Possib
         return dict.fromkeys(INCREMENTAL, failed) | dict(always)
     found = dict(plan.possible())
     if isinstance(plan.merging, Merging):
-        types = {column.name.lower(): column.type for column in definition.stored_columns}
-        found[Strategy.MERGE] = plan.merging.reason_against(types)
+        found[Strategy.MERGE] = plan.merging.reason_against(definition.types)
     if definition.inexact:  # their last digits differ between runs: rows are found by key
         found[Strategy.ROWS] = Reason.NON_DETERMINISTIC
         found[Strategy.KEYS] = None

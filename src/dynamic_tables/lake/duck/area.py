@@ -161,9 +161,8 @@ class DuckArea:
     def _merged(self, definition: Definition, plan: DeltaPlan, now: Situation, base: int) -> Delta:
         """`merge`: the new rows of the changed groups against their stored ones."""
         names = [column.name for column in definition.stored_columns]
-        types = {column.name.lower(): column.type for column in definition.stored_columns}
         stored = f"(FROM {self._lake.stored_at(definition, base)})"
-        found = plan.merge(now, MERGED, stored=stored, types=types)
+        found = plan.merge(now, MERGED, stored=stored, types=definition.types)
         if found is None:
             self._keep(bags.nothing(names))
             return Delta(strategy=Strategy.MERGE, changes=0)

@@ -332,7 +332,7 @@ class DuckLake(UserStatements):
         opaque = OpaqueQuery(self.catalog, reading, names=names, declared=declared)
         return opaque.text(query, definition.namespace)
 
-    def stored_types(self, definition: Definition) -> tuple[Column, ...]:
+    def query_columns(self, definition: Definition) -> tuple[Column, ...]:
         with self._private(definition.namespace, definition.settings) as cursor:
             make_empty_sources(cursor, definition)
             text = self._opaque_text(definition)

@@ -1,6 +1,6 @@
 """The stored tables: plain DuckLake tables with the rows of dynamic tables.
 
-A stored table is made under a hidden name and gets its own after the first load. Its definition and
+A stored table is made under a name of ours and gets its own with the first load. Its definition and
 the newest number n lie in a table of ours in the same lake, so that a commit changes rows and
 number in one transaction, and a lost store is rebuilt from here.
 """
@@ -25,7 +25,7 @@ from dynamic_tables.lake.duck.opening import FILES, Instance
 from dynamic_tables.lake.duck.references import find_references
 from dynamic_tables.lake.duck.text import (
     OWN_SCHEMA,
-    hidden_name,
+    unseen_name,
     literal,
     name_sql,
     quote,
@@ -142,7 +142,7 @@ class StoredTables:
                 )
 
     def location_for(self, name: TableName, table_id: str) -> str:
-        folder = self._instance.folder / FILES / name.schema / hidden_name(table_id)
+        folder = self._instance.folder / FILES / name.schema / unseen_name(table_id)
         return str(folder)
 
     def publish(self, definition: Definition) -> None:
@@ -206,8 +206,7 @@ class StoredTables:
 
         A name that is taken is told by `publish`, once the rows stand.
         """
-        hidden = table.name == self._hidden(definition)
-        if hidden and not self._taken(definition, table):
+        if table.name == self._unseen(definition) and not self._taken(definition, table):
             self._name(cursor, definition, table)
 
     def unpublish(self, definition: Definition) -> None:
@@ -217,9 +216,9 @@ class StoredTables:
         with self._writing() as cursor:
             if view is not None and self._is_ours(view, definition):
                 cursor.execute(f"DROP VIEW {name_sql(view.name)}")
-            if table is not None and table.name.name != hidden_name(definition.table_id):
-                hidden = quote(hidden_name(definition.table_id))
-                cursor.execute(f"ALTER TABLE {name_sql(table.name)} RENAME TO {hidden}")
+            if table is not None and table.name.name != unseen_name(definition.table_id):
+                unseen = quote(unseen_name(definition.table_id))
+                cursor.execute(f"ALTER TABLE {name_sql(table.name)} RENAME TO {unseen}")
 
     # Making and deleting
 
@@ -227,8 +226,8 @@ class StoredTables:
         return self._kept(definition.table_id) is not None
 
     def lay_out(self, definition: Definition) -> None:
-        """Make the empty stored table, hidden, and keep its definition."""
-        name = self._hidden(definition)
+        """Make the empty stored table, which nobody sees yet, and keep its definition."""
+        name = self._unseen(definition)
         columns = ", ".join(f"{quote(item.name)} {item.type}" for item in definition.stored_columns)
         try:
             with self._writing() as cursor:
@@ -245,12 +244,12 @@ class StoredTables:
         if definition.options.comment:
             self.apply_layout(definition, ("comment",))
 
-    def _hidden(self, definition: Definition) -> TableName:
-        return TableName(SMALL_LAKE, definition.name.schema, hidden_name(definition.table_id))
+    def _unseen(self, definition: Definition) -> TableName:
+        return TableName(SMALL_LAKE, definition.name.schema, unseen_name(definition.table_id))
 
     def _note_id(self, definition: Definition) -> str | None:
         """DuckLake gives the id with the commit, so it is noted after it."""
-        table = self.catalog.table(self._hidden(definition))
+        table = self.catalog.table(self._unseen(definition))
         if table is None:
             return None
         with self._writing() as cursor:
@@ -269,7 +268,7 @@ class StoredTables:
 
     def erase(self, definition: Definition) -> None:
         """The stored table and its definition go together."""
-        table = self._stored(definition.table_id) or self.catalog.table(self._hidden(definition))
+        table = self._stored(definition.table_id) or self.catalog.table(self._unseen(definition))
         with self._writing() as cursor:
             if table is not None:
                 cursor.execute(f"DROP TABLE {name_sql(table.name)}")

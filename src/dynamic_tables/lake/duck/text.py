@@ -24,7 +24,7 @@ def shown_sql(relation: str, columns: Sequence[Column], hidden: Hidden | None) -
     return f"SELECT {names} FROM {relation}{where}"  # noqa: S608  quoted
 
 
-def hidden_name(table_id: str) -> str:
+def unseen_name(table_id: str) -> str:
     """What a stored table is called while nobody may see it."""
     return f"{RESERVED_PREFIX}{table_id}"
 
@@ -34,7 +34,7 @@ __all__ = [
     "METADATA",
     "OWN_SCHEMA",
     "columns_sql",
-    "hidden_name",
+    "unseen_name",
     "literal",
     "name_sql",
     "quote",
