@@ -25,11 +25,11 @@ from dynamic_tables.lake.duck.opening import FILES, Instance
 from dynamic_tables.lake.duck.references import find_references
 from dynamic_tables.lake.duck.text import (
     OWN_SCHEMA,
-    unseen_name,
     literal,
     name_sql,
     quote,
     shown_sql,
+    unseen_name,
 )
 from dynamic_tables.model import Column, Definition
 from dynamic_tables.names import SMALL_LAKE, TableName, check_not_reserved

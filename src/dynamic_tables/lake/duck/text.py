@@ -34,9 +34,9 @@ __all__ = [
     "METADATA",
     "OWN_SCHEMA",
     "columns_sql",
-    "unseen_name",
     "literal",
     "name_sql",
     "quote",
     "shown_sql",
+    "unseen_name",
 ]
