@@ -8,9 +8,10 @@ from typing import Any
 
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.compiler.show import shown
+from dynamic_tables.definition import Definition
 from dynamic_tables.lake.base import Difference, Lake
 from dynamic_tables.lake.plans import source_names
-from dynamic_tables.model import Build, Cut, Definition, Strategy
+from dynamic_tables.model import Build, Cut, Strategy
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.decide import possible

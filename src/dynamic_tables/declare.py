@@ -17,10 +17,11 @@ from typing import Any
 from dynamic_tables.compiler.fingerprint import fingerprint
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.ddl import CreateMode, CreateStatement
+from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import Held, InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Analysis
-from dynamic_tables.model import Column, Definition, RefreshReport, Strategy, TableState
+from dynamic_tables.model import RefreshReport, Strategy, TableState
 from dynamic_tables.names import TableName, is_odd_column, qualify
 from dynamic_tables.options import Initialize, Options, RefreshMode
 from dynamic_tables.reasons import Reason

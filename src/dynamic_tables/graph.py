@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
+from dynamic_tables.definition import Definition, Source
 from dynamic_tables.errors import InvalidInput
-from dynamic_tables.model import Definition, Source
 from dynamic_tables.reasons import Reason
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Lake
-from dynamic_tables.model import Definition
 from dynamic_tables.names import TableName
 from dynamic_tables.refresh.states import newest_build
 from dynamic_tables.store import Store

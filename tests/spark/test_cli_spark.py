@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from dynamic_tables.cli import program
 from dynamic_tables.connect import STORE_FILE, connect
-from dynamic_tables.model import Build, Definition
+from dynamic_tables.definition import Definition
+from dynamic_tables.model import Build
 
 pytestmark = pytest.mark.spark
 

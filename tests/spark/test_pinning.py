@@ -18,9 +18,10 @@ from pyspark.sql import DataFrame
 
 import dynamic_tables as dt
 from dynamic_tables.ddl import CreateStatement
+from dynamic_tables.definition import Definition
 from dynamic_tables.lake.pinning import PinnedQuery, read_texts
 from dynamic_tables.lake.sessions import private_session
-from dynamic_tables.model import Definition, Pin
+from dynamic_tables.model import Pin
 from dynamic_tables.names import TableName
 from dynamic_tables.options import Options
 from oracle import bag

@@ -5,19 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from dynamic_tables.definition import Column, Definition, Source, ViewUse
 from dynamic_tables.model import (
     Action,
     Build,
-    Column,
     Cut,
-    Definition,
     Intent,
     Outcome,
     Pin,
     RefreshRecord,
-    Source,
     Strategy,
-    ViewUse,
     Work,
 )
 from dynamic_tables.names import TableName

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from dynamic_tables.definition import Column, Definition, Source
 from dynamic_tables.lake.base import SourceState
-from dynamic_tables.model import (
-    Build,
-    Column,
-    Cut,
-    Definition,
-    Pin,
-    Source,
-    Status,
-    TableState,
-)
+from dynamic_tables.model import Build, Cut, Pin, Status, TableState
 from dynamic_tables.names import TableName
 from dynamic_tables.options import Options
 from dynamic_tables.refresh.cut import CLOCK, Present

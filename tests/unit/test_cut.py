@@ -9,9 +9,10 @@ from builders import CLOCK, build, definition, present, state
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Refused
 from dynamic_tables.graph import Graph
-from dynamic_tables.model import Build, Definition, Status, TableState
+from dynamic_tables.model import Build, Status, TableState
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.cut import CutPlan, Present, common_states, micros, plan_cut
 

@@ -10,7 +10,8 @@ from builders import build, definition, pin
 
 from dynamic_tables.compiler.plan import plan_query
 from dynamic_tables.compiler.refused import unfaithful
-from dynamic_tables.model import Column, Strategy
+from dynamic_tables.definition import Column
+from dynamic_tables.model import Strategy
 from dynamic_tables.refresh.decide import Facts, decide
 
 TABLE = replace(

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from builders import definition, name
 
+from dynamic_tables.definition import Source
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.graph import Graph
-from dynamic_tables.model import Source
 from dynamic_tables.reasons import Reason
 
 TOP = definition("top", reads=("orders",))

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.compiler.emit import WEIGHT, key_column
 from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
+from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake import bags, catalog, jvm
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
@@ -27,7 +28,7 @@ from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_feed_gone
 from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
 from dynamic_tables.lake.plans import moved_names, same_types
-from dynamic_tables.model import Column, Definition, Pin, Strategy, Work
+from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import RESERVED_PREFIX, quote
 from dynamic_tables.reasons import Reason
 

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.definition import Column, Definition, Hidden, Source, ViewUse
 from dynamic_tables.errors import RefreshError
-from dynamic_tables.model import Column, Definition, Hidden, Pin, Source, Strategy, ViewUse, Work
+from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import TableName
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason

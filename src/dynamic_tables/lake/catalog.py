@@ -12,12 +12,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from dynamic_tables.compiler.references import TableReference
+from dynamic_tables.definition import Column
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import SourceState
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.places import LOCAL_SCHEME, local_path, location_of
-from dynamic_tables.model import Column
 from dynamic_tables.names import MAX_PARTS, TableName, qualify, quote
 from dynamic_tables.reasons import Reason
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from dynamic_tables.definition import Column
 from dynamic_tables.errors import InvalidInput
-from dynamic_tables.model import Column
 from dynamic_tables.names import check_not_reserved
 from dynamic_tables.reasons import Reason
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, aliased_as, rewrite
 from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.definition import Column, Definition, Source, ViewUse
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.area import SparkArea
@@ -36,7 +37,7 @@ from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, resul
 from dynamic_tables.lake.statements import check_columns
 from dynamic_tables.lake.stored import StoredTables
 from dynamic_tables.lake.under_way import UnderWay
-from dynamic_tables.model import Column, Definition, Pin, Source, ViewUse, utc_now
+from dynamic_tables.model import Pin, utc_now
 from dynamic_tables.names import TableName, qualify, quote
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason

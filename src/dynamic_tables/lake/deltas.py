@@ -23,6 +23,7 @@ from dynamic_tables.compiler.references import (
 )
 from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.compiler.spelling import prints
+from dynamic_tables.definition import Definition
 from dynamic_tables.lake import catalog
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.jvm import Java
@@ -31,7 +32,7 @@ from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
 from dynamic_tables.lake.sessions import RESULT_SETTINGS
 from dynamic_tables.lake.statements import shown, view_of_types
-from dynamic_tables.model import Definition, Pin
+from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN, quote
 
 DIALECT = "spark"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from dynamic_tables.definition import Definition, Source
 from dynamic_tables.errors import InternalError
 from dynamic_tables.lake.base import DynamicSource
-from dynamic_tables.model import Definition, Pin, Source
+from dynamic_tables.model import Pin
 from dynamic_tables.reasons import Reason
 
 

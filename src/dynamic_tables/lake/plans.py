@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from dynamic_tables.compiler.plan import DeltaPlan, plan_query
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
+from dynamic_tables.definition import Definition, Source
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.pins import pin_of
-from dynamic_tables.model import Definition, Pin, Source
+from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN
 
 

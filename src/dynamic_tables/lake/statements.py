@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from dynamic_tables.definition import Column, Definition, Hidden
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake.columns import OTHER_NAME, check_names
-from dynamic_tables.model import Column, Definition, Hidden
 from dynamic_tables.names import (
     SHOWN,
     SUBSTITUTED,

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.compiler.emit import WEIGHT
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
 from dynamic_tables.lake import bags, catalog, jvm
 from dynamic_tables.lake.base import Commit, Standing
@@ -29,7 +30,6 @@ from dynamic_tables.lake.statements import (
     set_definition,
     shown,
 )
-from dynamic_tables.model import Definition
 from dynamic_tables.names import SHOWN, TableName, check_not_reserved, literal, quote
 from dynamic_tables.reasons import Reason
 

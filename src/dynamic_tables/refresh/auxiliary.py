@@ -7,8 +7,9 @@ from dataclasses import replace
 from dynamic_tables.compiler.auxiliary import extended
 from dynamic_tables.compiler.merge import Merging
 from dynamic_tables.compiler.plan import DeltaPlan
+from dynamic_tables.definition import Auxiliary, Column, Definition
 from dynamic_tables.lake.base import Lake
-from dynamic_tables.model import Auxiliary, Column, Definition, Strategy
+from dynamic_tables.model import Strategy
 from dynamic_tables.options import AuxiliaryColumns, RefreshMode
 from dynamic_tables.refresh.decide import possible
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, SetupError
-from dynamic_tables.model import Definition
 from dynamic_tables.refresh.context import Context, is_dead
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from dynamic_tables.compiler.merge import Merging
 from dynamic_tables.compiler.plan import DeltaPlan, Possible
 from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import InvalidInput, Refused
-from dynamic_tables.model import Action, Build, Definition, Pin, Strategy
+from dynamic_tables.model import Action, Build, Pin, Strategy
 from dynamic_tables.options import RefreshMode
 from dynamic_tables.reasons import Reason
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import DynamicSource, DynamicSources, Lake
-from dynamic_tables.model import Definition, TableState
+from dynamic_tables.model import TableState
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.lake.base import Commit, Lake, Standing
-from dynamic_tables.model import Build, Cut, Definition, Pin, Strategy
+from dynamic_tables.model import Build, Cut, Pin, Strategy
 from dynamic_tables.refresh.cut import CLOCK
 from dynamic_tables.refresh.decide import Facts
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, Held
 from dynamic_tables.lake.base import Commit, Stamp, WorkArea
-from dynamic_tables.model import Definition, Intent
+from dynamic_tables.model import Intent
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.facts import is_ours

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, RefreshError, SetupError
 from dynamic_tables.lake.base import Standing
-from dynamic_tables.model import Action, Definition, Intent, Strategy, TableState, Work
+from dynamic_tables.model import Action, Intent, Strategy, TableState, Work
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.decide import Decision

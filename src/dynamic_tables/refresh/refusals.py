@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, Held, InternalError, RefreshError, Refused
 from dynamic_tables.graph import Graph
-from dynamic_tables.model import Definition, RefreshRecord, TableState
+from dynamic_tables.model import RefreshRecord, TableState
 from dynamic_tables.reasons import Reason
 
 

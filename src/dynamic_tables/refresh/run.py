@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from dynamic_tables.definition import Definition, Source
 from dynamic_tables.errors import (
     DynamicTablesError,
     SetupError,
@@ -22,12 +23,10 @@ from dynamic_tables.lake.base import SourceState
 from dynamic_tables.model import (
     Action,
     Build,
-    Definition,
     Outcome,
     Pin,
     RefreshRecord,
     RefreshReport,
-    Source,
     Status,
     Strategy,
     TableState,

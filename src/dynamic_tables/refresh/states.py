@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.lake.base import Commit, Lake
-from dynamic_tables.model import Build, Cut, Definition, Pin, Work
+from dynamic_tables.model import Build, Cut, Pin, Work
 from dynamic_tables.refresh.facts import is_ours
 
 FENCE = "fence"  # the strategy in the stamp of a commit that only takes a number

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dynamic_tables.compiler.plan import DeltaPlan
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Held
 from dynamic_tables.lake.base import Delta, Moves, Rows, Standing, WorkArea
 from dynamic_tables.model import (
     Action,
     Build,
-    Definition,
     RefreshRecord,
     Strategy,
     TableState,

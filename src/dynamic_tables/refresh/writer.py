@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.lake.base import Commit, Rows, Stamp, Standing, WorkArea
 from dynamic_tables.model import (
     Build,
     Cut,
-    Definition,
     Intent,
     Outcome,
     Pin,

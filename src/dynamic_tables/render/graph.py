@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
+from dynamic_tables.definition import Definition, Source
 from dynamic_tables.graph import Graph
-from dynamic_tables.model import Definition, Source, TableState
+from dynamic_tables.model import TableState
 from dynamic_tables.render.tables import reads_text, status_text
 
 States = Mapping[str, TableState]  # by table id

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.model import (
     Action,
     Build,
     Cut,
-    Definition,
     Intent,
     Outcome,
     Pin,

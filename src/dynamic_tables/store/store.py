@@ -9,7 +9,8 @@ from types import TracebackType
 from sqlalchemy import Engine, delete
 from sqlalchemy.exc import IntegrityError
 
-from dynamic_tables.model import Build, Definition, Intent, RefreshRecord, Status, TableState
+from dynamic_tables.definition import Definition
+from dynamic_tables.model import Build, Intent, RefreshRecord, Status, TableState
 from dynamic_tables.store import claims, refreshes, schema, tables
 from dynamic_tables.store.engine import masked, open_engine, reading, upsert, writing
 from dynamic_tables.store.migrations import migrate

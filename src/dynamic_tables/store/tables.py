@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, Float, Integer, delete, insert, select, update
 from sqlalchemy.types import TypeEngine
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Held, InternalError, InvalidInput, Refused
-from dynamic_tables.model import Definition, Status, TableState
+from dynamic_tables.model import Status, TableState
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import schema
 from dynamic_tables.store.engine import now

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from dynamic_tables.definition import Column, Source, ViewUse
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake.base import DynamicSources, SourceState
 from dynamic_tables.lake.duck.pinning import Reading
-from dynamic_tables.model import Column, Pin, Source, ViewUse
+from dynamic_tables.model import Pin
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 

@@ -16,6 +16,7 @@ import duckdb
 
 from dynamic_tables.compiler import duck_bags as bags
 from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
+from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.duck.catalog import Table, described
@@ -26,7 +27,7 @@ from dynamic_tables.lake.duck.text import columns_sql, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable, stored_form
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
 from dynamic_tables.lake.plans import same_types
-from dynamic_tables.model import Column, Definition, Pin, Strategy, Work
+from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import RESERVED_PREFIX, SMALL_LAKE
 from dynamic_tables.reasons import Reason
 

@@ -12,11 +12,11 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from dynamic_tables.compiler.references import TableReference
+from dynamic_tables.definition import Column
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake.duck.opening import Instance
 from dynamic_tables.lake.duck.references import not_pinnable
 from dynamic_tables.lake.duck.text import MAIN, METADATA, name_sql
-from dynamic_tables.model import Column
 from dynamic_tables.names import SMALL_LAKE, TableName
 from dynamic_tables.reasons import Reason
 

@@ -19,6 +19,7 @@ from dynamic_tables.compiler.plan import DeltaPlan, Situation
 from dynamic_tables.compiler.references import TableReference, as_query, rewrite
 from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.compiler.spelling import prints
+from dynamic_tables.definition import Definition
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.duck.catalog import Catalog
 from dynamic_tables.lake.duck.pinning import Reading, aliased_as
@@ -26,7 +27,7 @@ from dynamic_tables.lake.duck.references import CLOCKS
 from dynamic_tables.lake.duck.text import columns_sql, literal, name_sql, quote, shown_sql
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import moved_names, read_columns, source_names
-from dynamic_tables.model import Definition, Pin
+from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN
 
 if TYPE_CHECKING:

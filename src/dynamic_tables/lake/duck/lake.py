@@ -13,6 +13,7 @@ import duckdb
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, rewrite
 from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.definition import Column, Definition, Source
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake.base import (
     Analysis,
@@ -46,7 +47,7 @@ from dynamic_tables.lake.duck.user import UserStatements
 from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans, source_names
 from dynamic_tables.lake.under_way import UnderWay
-from dynamic_tables.model import Column, Definition, Pin, Source, utc_now
+from dynamic_tables.model import Pin, utc_now
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 

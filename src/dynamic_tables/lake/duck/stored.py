@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
 from dynamic_tables.lake.base import Commit, Standing
 from dynamic_tables.lake.duck.catalog import Catalog, Table, View
@@ -31,7 +32,6 @@ from dynamic_tables.lake.duck.text import (
     shown_sql,
     unseen_name,
 )
-from dynamic_tables.model import Column, Definition
 from dynamic_tables.names import SMALL_LAKE, TableName, check_not_reserved
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dynamic_tables.compiler.duck_sql import columns_sql, literal, quote
-from dynamic_tables.model import Column, Hidden
+from dynamic_tables.definition import Column, Hidden
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN, SMALL_LAKE, TableName
 
 METADATA = f"{SMALL_LAKE}_metadata"  # DuckLake's own tables, which describe the catalog

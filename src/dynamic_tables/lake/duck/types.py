@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 
 from dynamic_tables.compiler.duck_sql import INEXACT, WIDE, WIDE_TYPES
+from dynamic_tables.definition import Column
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake.columns import check_names
 from dynamic_tables.lake.duck.text import quote
-from dynamic_tables.model import Column
 from dynamic_tables.reasons import Reason
 
 FEED_COLUMNS = frozenset({"_change_type", "_commit_version"})

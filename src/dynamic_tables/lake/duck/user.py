@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamic_tables.compiler import duck_bags as bags
 from dynamic_tables.compiler.duck_sql import CHANGE, SIGN, SNAPSHOT, feed
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, SetupError
 from dynamic_tables.lake.duck.opening import Instance, close_instance
 from dynamic_tables.lake.duck.references import find_references
 from dynamic_tables.lake.duck.result import Result, fetched
 from dynamic_tables.lake.duck.stored import StoredTables
 from dynamic_tables.lake.duck.text import MAIN, columns_sql, literal, name_sql, quote, shown_sql
-from dynamic_tables.model import Definition
 from dynamic_tables.names import SHOWN, SMALL_LAKE, qualify
 from dynamic_tables.reasons import Reason
 
