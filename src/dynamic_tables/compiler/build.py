@@ -34,13 +34,13 @@ from dynamic_tables.compiler.tree import (
     SetKind,
     SetOperation,
     Union,
-    Window,
     column,
     conjunction,
     conjuncts,
     has_subquery,
     rewritten,
 )
+from dynamic_tables.compiler.windows import spelled_out, windowed
 from dynamic_tables.reasons import Reason
 
 TABLE_ARGS = frozenset({"this", "db", "catalog", "alias", "joins", "hints"})
@@ -135,17 +135,17 @@ class Builder:
         if where := ast.args.get("where"):
             node = filtered(self, node, where.this, scope)
         names = [item.alias_or_name for item in ast.selects]
-        expressions = [_spelled_out(ast, item.unalias()) for item in ast.selects]
+        expressions = [spelled_out(ast, item.unalias()) for item in ast.selects]
         node, expressions = self._prepared(node, expressions, scope)
         if qualify := ast.args.get("qualify"):
-            node, conditions = self._prepared(node, [_spelled_out(ast, qualify.this)], scope)
+            node, conditions = self._prepared(node, [spelled_out(ast, qualify.this)], scope)
             expressions += conditions
         if having := ast.args.get("having"):
             expressions.append(self.resolved(having.this, scope))
         node, expressions = grouped(self, node, ast, expressions, scope)
         if having:
             node = filtered(self, node, expressions.pop(), Scope(queries=scope.queries))
-        node, expressions = self._windows(node, expressions)
+        node, expressions = windowed(self, node, expressions)
         if qualify:
             node = Filter(child=node, condition=expressions.pop())
         return self._listed(node, names, expressions, ast)
@@ -347,50 +347,6 @@ class Builder:
 
         return rewritten(expression, replace)
 
-    def _windows(self, node: Node, expressions: list[Expression]) -> tuple[Node, list[Expression]]:
-        items: list[tuple[str, Expression]] = []
-
-        def replace(found: Expression) -> Expression | None:
-            if not isinstance(found, exp.Window):
-                return None
-            name = self.helper("value")
-            items.append((name, found))
-            return column(name)
-
-        ready = [rewritten(expression, replace) for expression in expressions]
-        if not items:
-            return node, ready
-        windows = [window for _, window in items]
-        for window in windows:
-            functions.check_stable(window)
-            if functions.reads_clock(window):
-                raise NotIncremental(Reason.TIME_IN_OUTPUT, "the time in a window")
-        keys = _shared_keys(windows)
-        if not keys:
-            raise NotIncremental(Reason.NO_PARTITION, "a window over all rows")
-        return Window(child=node, items=tuple(items), keys=keys), ready
-
-
-def _spelled_out(ast: exp.Select, expression: Expression) -> Expression:
-    """OVER w with the words of WINDOW w AS (…)."""
-    named = {window.name.lower(): window for window in ast.args.get("windows") or ()}
-
-    def replace(found: Expression) -> Expression | None:
-        reference = found.args.get("alias") if isinstance(found, exp.Window) else None
-        if reference is None:
-            return None
-        definition = named.get(reference.name.lower())
-        if definition is None or definition.args.get("alias"):
-            raise unfaithful(f"window {reference.name}")
-        spelled = found.copy()
-        spelled.set("alias", None)
-        for part in ("partition_by", "order", "spec"):
-            if definition.args.get(part) is not None:
-                spelled.set(part, definition.args[part])
-        return spelled
-
-    return rewritten(expression, replace)
-
 
 def _full(left: Node, right: Node, condition: Expression | None) -> Node:
     """FULL: what LEFT gives, and the rows of the right side that have no partner."""
@@ -404,11 +360,6 @@ def _full(left: Node, right: Node, condition: Expression | None) -> Node:
         ),
     )
     return Union(children=(matched, padded))
-
-
-def _shared_keys(windows: list[Expression]) -> tuple[Expression, ...]:
-    first, *others = [list(window.args.get("partition_by") or ()) for window in windows]
-    return tuple(key for key in first if all(key in other for other in others))
 
 
 def build(query: str, schemas: Schemas, *, dialect: str) -> Node:
