@@ -14,6 +14,8 @@ from typing import Any
 from dynamic_tables.names import SHOWN, TableName
 from dynamic_tables.options import Options
 
+FLOATING = frozenset({"double", "float", "real"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -21,6 +23,10 @@ class Column:
 
     name: str
     type: str  # Spark's DDL spelling, e.g. decimal(10,2)
+
+    @property
+    def floating(self) -> bool:
+        return self.type.lower() in FLOATING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +139,7 @@ class Definition:
     def inexact(self) -> tuple[str, ...]:
         """Stored columns that may hold floating aggregates."""
         kept = self.auxiliary.columns if self.auxiliary else ()
-        floating = tuple(c.name for c in kept if c.type.upper() in ("DOUBLE", "FLOAT", "REAL"))
-        return (*self.approximate, *floating)
+        return (*self.approximate, *(column.name for column in kept if column.floating))
 
     @property
     def hidden(self) -> Hidden | None:

@@ -25,11 +25,11 @@ from dynamic_tables.compiler.tree import (
     column,
     rewritten,
 )
+from dynamic_tables.definition import FLOATING
 from dynamic_tables.reasons import Reason
 
 GONE, ODD, STORED = "_dt_gone", "_dt_odd", "_dt_stored"
 NEEDS_ROWS = "_dt_needs_rows"
-FLOATING = frozenset({"double", "float", "real"})
 MANY = 100_000_000  # values; above, a decimal AVG as a quotient may be rounded twice
 
 

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, aliased_as, rewrite
 from dynamic_tables.compiler.refused import NotIncremental
-from dynamic_tables.definition import Column, Definition, Source, ViewUse
+from dynamic_tables.definition import Column, Definition, Source
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake.analysis import approximate, pin_now, source_of
 from dynamic_tables.lake.area import SparkArea
 from dynamic_tables.lake.base import (
     Analysis,
@@ -28,12 +29,12 @@ from dynamic_tables.lake.base import (
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
-from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
+from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts, view_uses
 from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
-from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, result_settings
+from dynamic_tables.lake.sessions import private_session, result_settings
 from dynamic_tables.lake.statements import check_columns
 from dynamic_tables.lake.stored import StoredTables
 from dynamic_tables.lake.under_way import UnderWay
@@ -76,7 +77,7 @@ class SparkLake(StoredTables):
         states = {key: self._source_state(n, dynamic) for key, n in reading.sources.items()}
         self._check_select_list(query)
         session = private_session(self.spark, settings=settings, namespace=namespace)
-        pins = [_pin_now(reading.sources[key], state) for key, state in states.items()]
+        pins = [pin_now(reading.sources[key], state) for key, state in states.items()]
         pinned = PinnedQuery(
             session,
             reading,
@@ -92,12 +93,14 @@ class SparkLake(StoredTables):
         return Analysis(
             columns=columns,
             canonical=_canonical(self.spark, reading, query, namespace, dynamic),
-            sources=tuple(self._new_source(name, dynamic) for name in reading.sources.values()),
-            views=_view_uses(reading),
+            sources=tuple(
+                source_of(name, states[key], dynamic) for key, name in reading.sources.items()
+            ),
+            views=view_uses(reading),
             settings=settings,
             reads_clock=reading.reads_clock,
             deterministic=frame._jdf.queryExecution().analyzed().deterministic(),
-            approximate=_approximate(reading, columns),
+            approximate=approximate(columns, sums_floats=reading.sums_floats),
             without_feed=tuple(reading.sources[k] for k, s in states.items() if not s.has_feed),
             source_bytes=sum(state.bytes for state in states.values()),
         )
@@ -228,27 +231,15 @@ class SparkLake(StoredTables):
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
         reading = self.read_definition(session, definition)
-        views = _view_uses(reading)
+        views = view_uses(reading)
         if views == definition.views:
             return definition
         known = {source.name.key: source for source in definition.sources}
         sources = tuple(
-            known.get(key) or self._new_source(name, dynamic)
+            known.get(key) or source_of(name, self._source_state(name, dynamic), dynamic)
             for key, name in reading.sources.items()
         )
         return replace(definition, views=views, sources=sources, revision=definition.revision + 1)
-
-    def _new_source(self, name: TableName, dynamic: DynamicSources) -> Source:
-        state = self._source_state(name, dynamic)
-        declared = dynamic.get(name.key)
-        if declared is None:
-            return Source(name=name, columns=state.columns)
-        return Source(
-            name=name,
-            columns=declared.columns,
-            dynamic_id=declared.table_id,
-            hidden=declared.hidden,
-        )
 
     def read_definition(self, session: SparkSession, definition: Definition) -> Reading:
         """The texts below a definition; each text is parsed once in the life of a process."""
@@ -371,27 +362,9 @@ def _typed(row: tuple[Any, ...], columns: Sequence[tuple[str, str]]) -> tuple[An
     )
 
 
-def _view_uses(reading: Reading) -> tuple[ViewUse, ...]:
-    """The views below a query, with all that decides what they mean."""
-    return tuple(
-        ViewUse(
-            name=view.name,
-            text=view.text,
-            namespace=view.namespace,
-            columns=view.columns,
-            settings={key: view.settings[key] for key in RESULT_SETTINGS if key in view.settings},
-        )
-        for view in sorted(reading.views.values(), key=lambda item: item.name.key)
-    )
-
-
 def _not_by_name(dynamic: DynamicSources) -> dict[str, DynamicSource]:
     """Dynamic tables whose name is not registered yet, or is a view: found by their place."""
     return {k: source for k, source in dynamic.items() if not source.loaded or source.hidden}
-
-
-def _pin_now(name: TableName, state: SourceState) -> Pin:
-    return Pin(name=name, source_id=state.source_id, version=state.version, latest=state.version)
 
 
 def _canonical(
@@ -409,10 +382,3 @@ def _canonical(
         return name.key if source is None else quote(f"@{source.table_id}")
 
     return rewrite(query, reading.found[query].tables, named)
-
-
-def _approximate(reading: Reading, columns: tuple[Column, ...]) -> tuple[str, ...]:
-    """Columns that may hold floating aggregates, whose last digits Spark itself does not repeat."""
-    if not reading.sums_floats:
-        return ()
-    return tuple(c.name for c in columns if c.type.upper() in ("DOUBLE", "FLOAT"))

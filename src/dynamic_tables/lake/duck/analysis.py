@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from dynamic_tables.definition import Column, Source, ViewUse
+from dynamic_tables.definition import ViewUse
 from dynamic_tables.errors import InvalidInput
-from dynamic_tables.lake.base import DynamicSources, SourceState
+from dynamic_tables.lake.base import SourceState
 from dynamic_tables.lake.duck.pinning import Reading
-from dynamic_tables.model import Pin
-from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 
 
@@ -49,24 +47,3 @@ def view_uses(reading: Reading) -> tuple[ViewUse, ...]:
         )
         for view in sorted(reading.views.values(), key=lambda item: item.name.key)
     )
-
-
-def source_of(name: TableName, state: SourceState, dynamic: DynamicSources) -> Source:
-    declared = dynamic.get(name.key)
-    return Source(
-        name=name,
-        columns=declared.columns if declared is not None else state.columns,
-        dynamic_id=declared.table_id if declared is not None else None,
-        hidden=declared.hidden if declared is not None else None,
-    )
-
-
-def pin_now(name: TableName, state: SourceState) -> Pin:
-    return Pin(name=name, source_id=state.source_id, version=state.version, latest=state.version)
-
-
-def approximate(reading: Reading, columns: Sequence[Column]) -> tuple[str, ...]:
-    """Columns that may hold floating aggregates, whose last digits differ between runs."""
-    if not reading.sums_floats:
-        return ()
-    return tuple(c.name for c in columns if c.type in ("DOUBLE", "FLOAT"))

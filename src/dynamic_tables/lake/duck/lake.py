@@ -15,20 +15,14 @@ from dynamic_tables.compiler.references import TableReference, rewrite
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.definition import Column, Definition, Source
 from dynamic_tables.errors import InvalidInput, RefreshError
+from dynamic_tables.lake.analysis import approximate, pin_now, source_of
 from dynamic_tables.lake.base import (
     Analysis,
     DynamicSources,
     Progress,
     SourceState,
 )
-from dynamic_tables.lake.duck.analysis import (
-    approximate,
-    check_clock,
-    check_select_list,
-    pin_now,
-    source_of,
-    view_uses,
-)
+from dynamic_tables.lake.duck.analysis import check_clock, check_select_list, view_uses
 from dynamic_tables.lake.duck.area import DuckArea
 from dynamic_tables.lake.duck.catalog import Table, described, unknown
 from dynamic_tables.lake.duck.deltas import (
@@ -98,7 +92,7 @@ class DuckLake(UserStatements):
             settings=settings,
             reads_clock=reading.reads_clock,
             deterministic=not self._volatile(reading),
-            approximate=approximate(reading, columns),
+            approximate=approximate(columns, sums_floats=reading.sums_floats),
             without_feed=(),  # DuckLake keeps the changes of every table
             source_bytes=sum(state.bytes for state in states.values()),
         )
