@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -15,7 +16,8 @@ from duck_oracle import check, check_lake
 
 import dynamic_tables as dt
 from dynamic_tables.connect import STORE_FILE
-from dynamic_tables.lake.base import Stamp
+from dynamic_tables.lake.base import Stamp, WorkArea
+from dynamic_tables.lake.duck import stored
 from dynamic_tables.steps import Step, observing
 
 VICTIM = Path(__file__).parents[1] / "crash" / "victim.py"
@@ -233,7 +235,7 @@ def test_two_threads_refresh_one_table(tables: dt.DynamicTables, folder: Path) -
 
 
 def test_a_number_is_taken_once(tables: dt.DynamicTables) -> None:
-    """A late writer of n writes nothing; of two at the same moment, one cannot commit."""
+    """A late writer of n writes nothing; of two at the same moment, one does."""
     lake = tables.lake
     state = tables.show("plain")
     definition, build = state.definition, state.build
@@ -241,18 +243,48 @@ def test_a_number_is_taken_once(tables: dt.DynamicTables) -> None:
     stamp = _stamp(tables, lake.standing(definition).sequence + 1)
     with lake.work_area(definition, "one") as one, lake.work_area(definition, "two") as two:
         rows = one.compute(definition, build.pins, build.cut.instant)
-        two.compute(definition, build.pins, build.cut.instant)
-        one._cursor.execute("BEGIN")  # type: ignore[attr-defined]
-        assert lake.take_number(one._cursor, definition.table_id, stamp.sequence)  # type: ignore[attr-defined]
-        two.fence(definition, stamp)
-        with pytest.raises(duckdb.TransactionException, match="conflict"):
-            one._cursor.execute("COMMIT")  # type: ignore[attr-defined]
+        both = threading.Barrier(2)
+
+        def write(area: WorkArea) -> None:
+            both.wait(PATIENCE_S)
+            area.fence(definition, stamp)
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(write, (one, two)))
         after = lake.standing(definition)
         assert after.sequence == stamp.sequence
+        newer = lake.commits(definition, build.version, after.version)
+        assert [c.stamp for c in newer if c.stamp and c.stamp.writer == "test"] == [stamp]
         one.overwrite(rows, definition, stamp)  # n stands already: skipped
         assert lake.standing(definition) == after
     tables.refresh()
     check_lake(tables)
+
+
+def test_numbers_outlive_the_snapshots_and_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots carry the numbers too, but they expire."""
+    monkeypatch.setattr(stored, "SWEPT", 2)
+    folder, more = tmp_path / "lake", "INSERT INTO orders VALUES (9, 9, 9)"
+    make_lake(folder)
+    with open_lake(folder) as tables:
+        for _ in range(3):
+            tables.sql(more)
+            tables.refresh()
+        sequence = tables.lake.standing(tables.show("plain").definition).sequence
+    with open_lake(folder) as again:
+        again.sql("CALL ducklake_expire_snapshots('small_lake', older_than => now())")
+        again.sql("CREATE TABLE touched (a INT)")
+    with open_lake(folder) as again:
+        definition = again.show("plain").definition
+        assert again.lake.standing(definition).sequence == sequence
+        numbers = again.sql(f"FROM _ivm_lake.numbers WHERE table_id = '{definition.table_id}'")
+        assert len(numbers.collect()) <= 2
+        again.sql(more)
+        again.refresh()
+        assert again.lake.standing(definition).sequence == sequence + 1
+        check(again)
 
 
 def _stamp(tables: dt.DynamicTables, sequence: int) -> Stamp:

@@ -1,10 +1,11 @@
 """Whole lives of dynamic tables through the real refresh, on either lake.
 
-A lake gets a random world, and random queries over it become dynamic tables. Then, again and again:
-a random series of commits, a refresh of all tables, and every table is compared with its query,
-computed from the sources as they stand. In the first rounds nobody says how; then every strategy
-that a table has is forced on it in turn. One table, one series of commits, one refresh and one
-comparison are a *history*.
+A lake gets a random world, and random queries over it become dynamic tables: each query as many as
+it has strategies, and one more. Then, again and again: a random series of commits, a refresh of all
+tables, and every table is compared with its query, computed from the sources as they stand. In each
+round every strategy is forced on one of a query's tables, and one may choose; in the next round
+they change places. One table, one series of commits, one refresh and one comparison are a
+*history*.
 """
 
 from __future__ import annotations
@@ -30,6 +31,19 @@ from dynamic_tables.refresh.decide import possible
 START = datetime(2024, 1, 2, 12, tzinfo=UTC)
 DEPTHS = (0, 0, 1, 1, 1, 2, 2, 3)
 Rows = Counter[str]
+
+
+@dataclass(slots=True)
+class Case:
+    """A query, the tables that it became, and the ways to refresh them; None: nobody says how."""
+
+    query: str
+    ways: list[str | None]
+    tables: list[str] = field(default_factory=list)
+
+    def way(self, table: str, number: int) -> str | None:
+        copy = int(table.rpartition("_")[2])
+        return self.ways[(number + copy) % len(self.ways)]
 
 
 @dataclass(slots=True)
@@ -90,19 +104,18 @@ class Life:
         seed: int,
         *,
         spark: bool,
-        queries: int,
+        tables_wanted: int,
         depths: tuple[int, ...] = DEPTHS,
     ) -> None:
         self._tables = tables
         self._clock = clock
         self._seed = seed
         self._spark = spark
-        self._wanted = queries
+        self._wanted = tables_wanted
         self._depths = depths
         self._chance = Random(seed)
         self._world: World = random_world(self._chance)
-        self._texts: dict[str, str] = {}  # what is alive and was right so far
-        self._ways: dict[str, list[str]] = {}  # the strategies of each table
+        self._cases: list[Case] = []  # their tables were right so far
         self.tally = Tally()
 
     def live(self, rounds: int) -> Tally:
@@ -122,11 +135,14 @@ class Life:
             self._tables.sql(f"CREATE TABLE {table} ({listed}){self._feed()}")
             if self._chance.random() < 0.8:  # else it begins empty
                 self._tables.sql(f"INSERT INTO {table} {rows(self._chance, columns, 12)}")
-        while len(self._texts) < self._wanted:
+        while len(self._alive()) < self._wanted:
             drawn = Queries(self._chance, self._world, spark=self._spark, clock=True)
-            self._declare(f"v{len(self._texts)}", drawn.top(self._chance.choice(self._depths)).sql)
+            self._declare(drawn.top(self._chance.choice(self._depths)).sql)
         self._tables.refresh()
         self._compare("first load")
+
+    def _alive(self) -> dict[str, Case]:
+        return {table: case for case in self._cases for table in case.tables}
 
     def _type(self, kind: str) -> str:
         return "STRING" if self._spark and kind == "TEXT" else kind
@@ -135,28 +151,34 @@ class Life:
         fed = " USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         return fed if self._spark else ""
 
-    def _declare(self, name: str, query: str) -> None:
+    def _declare(self, query: str) -> None:
+        name = f"v{len(self._cases)}"
         try:
-            self._tables.create(name, query, initialize="ON_SCHEDULE")
+            self._tables.create(f"{name}_0", query, initialize="ON_SCHEDULE")
         except DynamicTablesError as error:
             self.tally.refused.append(f"{error.message[:200]}: {query}")
             return
-        definition = self._tables.show(name).definition
-        plan = self._tables.lake.plan_of(definition)
-        ways = [str(way) for way, why in possible(plan, definition).items() if why is None]
-        self._ways[name] = [way for way in ways if way != Strategy.NO_DATA]
-        if self._ways[name] == [Strategy.FULL]:
-            told = getattr(plan, "what", "")
-            self.tally.recomputed.append(f"{getattr(plan, 'reason', '')} {told}: {query}")
-        self._texts[name] = query
+        case = Case(query, [None, *self._strategies(f"{name}_0", query)], [f"{name}_0"])
+        for copy in range(1, len(case.ways)):
+            self._tables.create(f"{name}_{copy}", query, initialize="ON_SCHEDULE")
+            case.tables.append(f"{name}_{copy}")
+        self._cases.append(case)
         self.tally.queries += 1
 
+    def _strategies(self, table: str, query: str) -> list[str]:
+        definition = self._tables.show(table).definition
+        plan = self._tables.lake.plan_of(definition)
+        found = [str(way) for way, why in possible(plan, definition).items() if why is None]
+        found.remove(Strategy.NO_DATA)
+        if found == [Strategy.FULL]:
+            told = getattr(plan, "what", "")
+            self.tally.recomputed.append(f"{getattr(plan, 'reason', '')} {told}: {query}")
+        return found
+
     def _refresh(self, number: int) -> None:
-        """Nobody says how in the first round; then each table has its strategies in turn."""
         groups: dict[str | None, list[str]] = {}
-        for name in self._texts:
-            ways = [None, *self._ways[name]]
-            groups.setdefault(ways[number % len(ways)], []).append(name)
+        for name, case in self._alive().items():
+            groups.setdefault(case.way(name, number), []).append(name)
         for way, names in groups.items():
             report = self._tables.refresh(*names, strategy=way, on_error="report")
             for record in report.records:
@@ -165,33 +187,35 @@ class Life:
                 else:
                     self.tally.strategies[str(record.strategy)] += 1
         self._compare(f"round {number}")
-        self.tally.histories += len(self._texts)
+        self.tally.histories += len(self._alive())
 
     def _compare(self, when: str) -> None:
         today = f"DATE '{self._clock.now:%Y-%m-%d}'"
-        texts = {name: text.replace("current_date", today) for name, text in self._texts.items()}
-        wanted = self._bags(texts)
-        found = self._bags({name: f"SELECT * FROM {name}" for name in texts})
-        for name in texts:
-            if wanted[name] != found[name]:
+        queries = {case.query: case.query.replace("current_date", today) for case in self._cases}
+        wanted = self._bags(queries)
+        found = self._bags({name: f"SELECT * FROM {name}" for name in self._alive()})
+        for name, case in self._alive().items():
+            there, here = found[name], wanted[case.query]
+            if there != here:
                 last = self._tables.history(name, limit=1)[0]
-                missing, extra = dict(wanted[name] - found[name]), dict(found[name] - wanted[name])
+                missing, extra = dict(here - there), dict(there - here)
                 self._fail(name, f"{when}, {last.strategy}: missing {missing}, extra {extra}")
 
     def _bags(self, texts: dict[str, str]) -> dict[str, Rows]:
         """The rows of some queries; on Spark, where each statement costs, by one statement."""
         if not self._spark:
             return {name: bag(self._tables.sql(text).collect()) for name, text in texts.items()}
-        told = "SELECT '{}' AS name, to_json(struct(*)) AS row FROM ({})"
-        both = " UNION ALL ".join(told.format(name, text) for name, text in texts.items())
-        found: dict[str, list[Any]] = {name: [] for name in texts}
-        for name, row in self._tables.sql(both).collect() if texts else ():
-            found[name].append(sorted(json.loads(row).items()))
-        return {name: bag(rows) for name, rows in found.items()}
+        told = "SELECT {} AS name, to_json(struct(*)) AS row FROM ({})"
+        both = " UNION ALL ".join(told.format(n, text) for n, text in enumerate(texts.values()))
+        found: list[list[Any]] = [[] for _ in texts]
+        for number, row in self._tables.sql(both).collect() if texts else ():
+            found[number].append(sorted(json.loads(row).items()))
+        return {name: bag(rows) for name, rows in zip(texts, found, strict=True)}
 
     def _fail(self, name: str, what: str) -> None:
-        self.tally.wrong.append(f"WRONG seed {self._seed} {name}, {what}\n  {self._texts[name]}")
-        del self._texts[name]  # its later states mean nothing
+        case = self._alive()[name]
+        self.tally.wrong.append(f"WRONG seed {self._seed} {name}, {what}\n  {case.query}")
+        case.tables.remove(name)  # its later states mean nothing
 
 
 def soak_seeds(default: str) -> Iterator[int]:
@@ -208,7 +232,7 @@ def lived(
     seeds: Iterable[int],
     *,
     spark: bool,
-    queries: int,
+    tables_wanted: int,
     rounds: int,
     depths: tuple[int, ...] = DEPTHS,
 ) -> Tally:
@@ -217,7 +241,9 @@ def lived(
     for seed in seeds:
         clock = Clock()
         with open_lake(seed, clock) as tables:
-            life = Life(tables, clock, seed, spark=spark, queries=queries, depths=depths)
+            life = Life(
+                tables, clock, seed, spark=spark, tables_wanted=tables_wanted, depths=depths
+            )
             tally.add(life.live(rounds))
         print(f"seed {seed}: {tally.histories} histories, {len(tally.wrong)} wrong", flush=True)
     return tally

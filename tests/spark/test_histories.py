@@ -110,7 +110,7 @@ def random_lives(folder: Path, seeds: Iterable[int], depths: tuple[int, ...] = D
         tables.sql("SET spark.sql.shuffle.partitions = 1")
         return tables
 
-    tally = lived(open_lake, seeds, spark=True, queries=13, rounds=4, depths=depths)
+    tally = lived(open_lake, seeds, spark=True, tables_wanted=13, rounds=4, depths=depths)
     print(tally)
     assert not tally.wrong, "\n".join(tally.wrong)
     assert len(tally.recomputed) <= 0.05 * tally.queries, "\n".join(tally.recomputed)

@@ -7,8 +7,9 @@ changes or the affected keys. Nothing here runs anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from dynamic_tables.compiler import functions, tree
 from dynamic_tables.compiler.build import Schemas, build
@@ -19,9 +20,11 @@ from dynamic_tables.compiler.merge import Merging, merging_of
 from dynamic_tables.compiler.prune import pruned
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.compiler.tree import Node
+from dynamic_tables.compiler.written import STORED, Gaps
 from dynamic_tables.model import Strategy
 from dynamic_tables.reasons import Reason
 
+T = TypeVar("T")
 Possible = Mapping[Strategy, Reason | None]  # None: possible; else why not
 
 
@@ -75,6 +78,9 @@ class DeltaPlan:
     key: Key | None
     monotone: bool  # more input rows never take an output row away
     merging: Merging | Reason  # a reason: why not
+    _written: dict[Hashable, tuple[Gaps, Any]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def exact_key(self, approximate: Sequence[str]) -> Key:
         """The key; where floating aggregates are among the columns, one without them.
@@ -112,21 +118,38 @@ class DeltaPlan:
 
     def result(self, now: Situation) -> str:
         """SQL of all rows of the result as they are now, under the declared names."""
-        emitter = Emitter(self.dialect, now.leaves)
-        rows = emitter.rows(self.node, Side.AFTER)
-        return f"SELECT {self._renamed(emitter)} FROM ({rows}) AS q"
+
+        def write(now: Situation) -> str:
+            emitter = Emitter(self.dialect, now.leaves)
+            rows = emitter.rows(self.node, Side.AFTER)
+            return f"SELECT {self._renamed(emitter)} FROM ({rows}) AS q"
+
+        return self._once("result", now, write)
 
     def changes(self, now: Situation) -> str | None:
         """SQL of the signed rows by which the result changed: declared columns and WEIGHT."""
-        emitter, deltas = self._deltas(now)
-        name = deltas.of(self.node)
-        if name is None:
-            return None
-        items = self._renamed(emitter)
-        return emitter.with_ctes(f"SELECT {items}, {WEIGHT} FROM {name}")
 
-    def replacement(self, now: Situation, keys_table: str, key: Key) -> Replacement | None:
-        """SQL of the affected keys, and of their rows as they are now."""
+        def write(now: Situation) -> str | None:
+            emitter, deltas = self._deltas(now)
+            name = deltas.of(self.node)
+            if name is None:
+                return None
+            items = self._renamed(emitter)
+            return emitter.with_ctes(f"SELECT {items}, {WEIGHT} FROM {name}")
+
+        return self._once("changes", now, write)
+
+    def replacement(
+        self, now: Situation, keys_table: str, approximate: Sequence[str]
+    ) -> Replacement | None:
+        """SQL of the affected keys, and of their rows as they are now; see `exact_key`."""
+
+        def write(now: Situation) -> Replacement | None:
+            return self._replacement(now, keys_table, self.exact_key(approximate))
+
+        return self._once(("keys", keys_table, tuple(approximate)), now, write)
+
+    def _replacement(self, now: Situation, keys_table: str, key: Key) -> Replacement | None:
         emitter, deltas = self._deltas(now)
         table = deltas.keys_of(key.inputs)
         if table is None:
@@ -148,6 +171,14 @@ class DeltaPlan:
 
         `stored` is the table as it stands, `types` those of its columns, by name in lower case.
         """
+
+        def write(now: Situation) -> Merge | None:
+            return self._merge(now, tables, types)
+
+        what = ("merge", tables, frozenset(types.items()))
+        return self._once(what, now, write, stored=stored)
+
+    def _merge(self, now: Situation, tables: Tables, types: Mapping[str, str]) -> Merge | None:
         assert isinstance(self.merging, Merging)
         parts = self.merging.parts(*self._deltas(now))
         if parts is None:
@@ -155,12 +186,23 @@ class DeltaPlan:
         writer = Emitter(self.dialect, now.leaves)
         return Merge(
             parts=parts,
-            rows=self.merging.stored_rows(writer, tables.parts, stored),
+            rows=self.merging.stored_rows(writer, tables.parts, STORED),
             groups=self.merging.groups(writer, tables.parts, tables.rows, types),
             keys=self.merging.needing(tables.groups),
             merged=self.merging.merged(writer, tables.groups),
             recomputed=self.merging.recomputed(writer, tables.keys),
         )
+
+    def _once(
+        self, what: Hashable, now: Situation, write: Callable[[Situation], T], *, stored: str = ""
+    ) -> T:
+        """What is written for a situation is written once, whatever the leaves are."""
+        question = (what, now.moved, now.clock_moved)
+        if question not in self._written:
+            gaps = Gaps()
+            self._written[question] = (gaps, write(replace(now, leaves=gaps)))
+        gaps, texts = self._written[question]
+        return gaps.filled(texts, now.leaves, dialect=self.dialect, stored=stored)
 
     def _deltas(self, now: Situation) -> tuple[Emitter, Deltas]:
         emitter = Emitter(self.dialect, now.leaves)

@@ -147,7 +147,7 @@ class SparkArea:
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
     ) -> Delta:
         """`keys`: the rows of the affected keys against the stored ones."""
-        found = plan.replacement(now, KEYS, plan.exact_key(definition.inexact))
+        found = plan.replacement(now, KEYS, definition.inexact)
         if found is None:
             return Delta(strategy=Strategy.KEYS, changes=0)
         keys = self._held(self._session.sql(found.keys)).frame

@@ -243,7 +243,7 @@ class _DuckWriter(Writer):
     def by_keys(self, rounded: tuple[str, ...]) -> Iterator[str]:
         """The rows of the affected keys as they are now against the stored ones."""
         keys = self.temp("keys")
-        found = self.plan.replacement(self.situation, keys, self.plan.exact_key(rounded))
+        found = self.plan.replacement(self.situation, keys, rounded)
         assert found is not None, "every source is taken to have changed"
         yield self.kept("keys", found.keys)
         yield self.kept("rows", f"FROM {self.mv} LIMIT 0")  # the types of the stored rows

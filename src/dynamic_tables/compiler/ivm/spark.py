@@ -334,7 +334,7 @@ class _SparkWriter(Writer):
     def by_keys(self, rounded: tuple[str, ...]) -> tuple[list[tuple[str, str]], str]:
         """The rows of the affected keys as they are now against the stored ones."""
         keys = self.view_name("keys")
-        found = self.plan.replacement(self.situation, keys, self.plan.exact_key(rounded))
+        found = self.plan.replacement(self.situation, keys, rounded)
         assert found is not None, "every source is taken to have changed"
         same = " AND ".join(
             f"v.{quote(name)} <=> k.{key_column(n)}" for n, name in enumerate(found.columns)

@@ -145,8 +145,7 @@ class DuckArea:
     ) -> Delta:
         """`keys`: the rows of the affected keys against the stored ones."""
         names = [column.name for column in definition.stored_columns]
-        key = plan.exact_key(definition.inexact)
-        found = plan.replacement(now, f"temp.{KEYS}", key)
+        found = plan.replacement(now, f"temp.{KEYS}", definition.inexact)
         if found is None:
             self._keep(bags.nothing(names))
             return Delta(strategy=Strategy.KEYS, changes=0)
@@ -262,28 +261,25 @@ class DuckArea:
     def _commit(
         self, definition: Definition, stamp: Stamp, write: Callable[[], Mapping[str, int]]
     ) -> None:
-        """Rows, number and stamp in one transaction; nothing at all if the number is taken.
-
-        Two transactions that take one number change the same row, and DuckLake lets one of them
-        commit.
-        """
-        self._cursor.execute("BEGIN")
-        try:
-            if not self._lake.take_number(self._cursor, definition.table_id, stamp.sequence):
-                self._cursor.execute("ROLLBACK")
+        """Rows, number and stamp in one transaction; nothing at all if the number is taken."""
+        with self._lake.commit_lock(definition):
+            if not self._lake.is_next(definition.table_id, stamp.sequence):
                 return
-            metrics = write()
-            message = f"refresh {stamp.sequence} of {definition.name}: {stamp.strategy}"
-            self._cursor.execute(
-                f"CALL {quote(SMALL_LAKE)}.set_commit_message(?, ?, extra_info => ?)",
-                [AUTHOR, message, packed(stamp, metrics)],
-            )
-            self._cursor.execute("COMMIT")
-        except BaseException:  # whatever it was, this connection must not keep half of it
-            self._rollback()
-            raise
-        finally:
-            self._lake.committed()
+            self._cursor.execute("BEGIN")
+            try:
+                self._lake.take_number(self._cursor, definition.table_id, stamp.sequence)
+                metrics = write()
+                message = f"refresh {stamp.sequence} of {definition.name}: {stamp.strategy}"
+                self._cursor.execute(
+                    f"CALL {quote(SMALL_LAKE)}.set_commit_message(?, ?, extra_info => ?)",
+                    [AUTHOR, message, packed(stamp, metrics)],
+                )
+                self._cursor.execute("COMMIT")
+            except BaseException:  # whatever it was, this connection must not keep half of it
+                self._rollback()
+                raise
+            finally:
+                self._lake.committed()
 
     def _rollback(self) -> None:
         """A COMMIT that failed has ended the transaction already."""

@@ -84,11 +84,11 @@ class Catalog:
 
     def rows(self, query: str, values: Sequence[str | int] = ()) -> list[tuple]:
         """About tables, views and columns: kept until the next DDL."""
-        return self._kept(("schema", self._instance.newest()[1], query, *values))
+        return self._kept(("schema", self._instance.newest().schema, query, *values))
 
     def rows_now(self, query: str, values: Sequence[str | int] = ()) -> list[tuple]:
         """About rows: kept until the next snapshot."""
-        return self._kept(("rows", self._instance.newest()[0], query, *values))
+        return self._kept(("rows", self._instance.newest().snapshot, query, *values))
 
     def _kept(self, question: tuple) -> list[tuple]:
         if question not in self._answers:
@@ -143,7 +143,7 @@ class Catalog:
         return bool(self.rows(_SCHEMA, [schema]))
 
     def bytes_of(self, table: Table) -> int:
-        return self._instance.rows(_BYTES, [table.lake_id])[0][0]
+        return self.rows_now(_BYTES, [table.lake_id])[0][0]
 
     def rows_ever(self, source_id: str) -> int:
         """How many rows a table ever got: no version of it has more."""

@@ -35,9 +35,9 @@ from dynamic_tables.lake.duck.faults import DUCK_FAULTS, headline, told
 from dynamic_tables.lake.duck.opening import Instance
 from dynamic_tables.lake.duck.pinning import PinnedQuery, Reading, aliased_as, read_texts
 from dynamic_tables.lake.duck.references import find_references, not_pinnable
-from dynamic_tables.lake.duck.text import literal, name_sql, quote
+from dynamic_tables.lake.duck.text import MAIN, literal, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable
-from dynamic_tables.lake.duck.user import UserStatements
+from dynamic_tables.lake.duck.user import UserStatements, settings_of
 from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans, source_names
 from dynamic_tables.lake.under_way import UnderWay
@@ -67,7 +67,7 @@ class DuckLake(UserStatements):
         declared = {key for key, source in dynamic.items() if not source.loaded or source.hidden}
         self._check_temporary(query)
         reading = self._read(query, namespace, declared)
-        self._check_macros(reading)
+        volatile = self._volatile(reading)
         states = {key: self._state_of(name, dynamic) for key, name in reading.sources.items()}
         check_clock(reading, states.values())
         check_select_list(reading, query)
@@ -91,7 +91,7 @@ class DuckLake(UserStatements):
             views=view_uses(reading),
             settings=settings,
             reads_clock=reading.reads_clock,
-            deterministic=not self._volatile(reading),
+            deterministic=not volatile,
             approximate=approximate(columns, sums_floats=reading.sums_floats),
             without_feed=(),  # DuckLake keeps the changes of every table
             source_bytes=sum(state.bytes for state in states.values()),
@@ -141,11 +141,10 @@ class DuckLake(UserStatements):
         self, namespace: tuple[str, str], settings: Mapping[str, str]
     ) -> Generator[DuckDBPyConnection]:
         """A connection of its own, as the user's was at CREATE."""
-        cursor = self._instance.cursor()
+        there = self.catalog.has_schema(namespace[1])  # if not, whoever needs it will be told
+        cursor = self._instance.cursor(namespace[1] if there else MAIN)
         try:
-            if self.catalog.has_schema(namespace[1]):
-                cursor.execute(f"USE {quote(namespace[0])}.{quote(namespace[1])}")
-            for key, value in settings.items():
+            for key, value in settings.items() - settings_of(cursor).items():
                 cursor.execute(f"SET SESSION {quote(key)} = {literal(value)}")
             yield cursor
         finally:
@@ -170,27 +169,23 @@ class DuckLake(UserStatements):
                     hint="make it a table or a view of the lake",
                 )
 
-    def _check_macros(self, reading: Reading) -> None:
-        """What a macro reads cannot be seen in the query's text, so it could not be pinned."""
-        made = {
-            name
-            for (name,) in self._ask(
-                "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE NOT internal"
-            )
-        }
-        for name in sorted(reading.functions & made):
-            raise not_pinnable(f"{name}(…)", "a macro may read anything, unseen")
-
     def _volatile(self, reading: Reading) -> set[str]:
-        """The functions of a query that give something else each time."""
-        volatile = {
-            name
-            for (name,) in self._ask(
-                "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
-                "WHERE stability = 'VOLATILE' OR function_name = 'txid_current'"
+        """The functions of a query that give something else each time; no macros are allowed.
+
+        What a macro reads cannot be seen in the query's text, so it could not be pinned.
+        """
+        special = [
+            (name, built_in)
+            for name, built_in in self._ask(
+                "SELECT DISTINCT lower(function_name), internal FROM duckdb_functions() WHERE "
+                "NOT internal OR stability = 'VOLATILE' OR function_name = 'txid_current'"
             )
-        }
-        return reading.functions & (volatile - HARMLESS_VOLATILE)
+            if name in reading.functions
+        ]
+        for name, built_in in sorted(special):
+            if not built_in:
+                raise not_pinnable(f"{name}(…)", "a macro may read anything, unseen")
+        return {name for name, _ in special} - HARMLESS_VOLATILE
 
     def _canonical(
         self,

@@ -9,6 +9,7 @@ table. Snapshots never change once they are there, so each is read once in the l
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,14 +18,16 @@ from typing import Any
 from dynamic_tables.lake.base import Commit, Stamp
 from dynamic_tables.lake.duck.opening import Instance
 from dynamic_tables.lake.duck.text import METADATA
-from dynamic_tables.names import SMALL_LAKE
 
-DATA_CHANGES = ("tables_inserted_into", "tables_deleted_from", "inlined_insert", "inlined_delete")
-ALTERED = "tables_altered"  # columns, but also comments and options
-_SNAPSHOTS = (
-    "SELECT snapshot_id, changes, commit_extra_info FROM ducklake_snapshots(?) "
-    "WHERE snapshot_id > ? ORDER BY snapshot_id"
+DATA_CHANGES = frozenset(
+    {"inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete"}
 )
+ALTERED = "altered_table"  # columns, but also comments and options
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_SNAPSHOTS = f"""
+    SELECT snapshot_id, changes_made, commit_extra_info
+    FROM {METADATA}.ducklake_snapshot_changes WHERE snapshot_id > ? ORDER BY snapshot_id
+"""  # noqa: S608  a constant; ducklake_snapshots() looks at all snapshots for every question
 _EXISTING = f"SELECT min(snapshot_id) FROM {METADATA}.ducklake_snapshot WHERE snapshot_id >= ?"  # noqa: S608  a constant
 
 
@@ -50,6 +53,9 @@ class SnapshotLog:
         self._read_to = -1
         self._touched: dict[int, int] = {}  # the newest snapshot by DuckLake's table id
         self._stamped: dict[str, int] = {}  # the newest snapshot by our table id
+        self._unstamped: dict[int, int] = {}  # the newest without a stamp, by DuckLake's table id
+        self._existing: dict[int, int] = {}  # the oldest snapshot that is left, from one on
+        self._expired = 0  # for which they were asked
 
     def version_of(self, lake_id: int, created: int, table_id: str | None = None) -> int:
         """The newest snapshot that touched a table; a fence counts for a table of ours.
@@ -61,8 +67,30 @@ class SnapshotLog:
             touched = self._touched.get(lake_id, created)
             if table_id is not None:
                 touched = max(touched, self._stamped.get(table_id, 0))
-        ((existing,),) = self._instance.rows(_EXISTING, [touched])
-        return touched if existing is None else existing
+            return self._left_from(touched)
+
+    def _left_from(self, version: int) -> int:
+        """The oldest snapshot that is left, from a version on."""
+        expired = self._instance.newest().expired
+        if expired != self._expired:
+            self._existing, self._expired = {}, expired
+        if version not in self._existing:
+            ((existing,),) = self._instance.rows(_EXISTING, [version])
+            self._existing[version] = version if existing is None else existing
+        return self._existing[version]
+
+    def unstamped(self, lake_id: int) -> int:
+        """The newest snapshot that touched a table and was no refresh."""
+        with self._lock:
+            self._read_on()
+            return self._unstamped.get(lake_id, 0)
+
+    def number(self, table_id: str) -> int:
+        """The newest number n that a commit for a table of ours carries; 0: none that is left."""
+        with self._lock:
+            self._read_on()
+            found = self._snapshots.get(self._stamped.get(table_id, -1))
+            return found.stamp.sequence if found is not None and found.stamp is not None else 0
 
     def commits(self, lake_id: int, after: int, to: int) -> tuple[Commit, ...]:
         """One commit for every snapshot in (after, to], newest first; gaps where some expired.
@@ -96,9 +124,9 @@ class SnapshotLog:
             )
 
     def _read_on(self) -> None:
-        if self._instance.newest()[0] == self._read_to:
+        if self._instance.newest().snapshot == self._read_to:
             return
-        for version, changes, extra in self._instance.rows(_SNAPSHOTS, [SMALL_LAKE, self._read_to]):
+        for version, changes, extra in self._instance.rows(_SNAPSHOTS, [self._read_to]):
             snapshot = _snapshot(version, changes, extra)
             self._snapshots[version] = snapshot
             self._read_to = version
@@ -106,16 +134,20 @@ class SnapshotLog:
                 self._touched[lake_id] = version
             if snapshot.stamp is not None:
                 self._stamped[snapshot.stamp.table_id] = version
+                continue
+            for lake_id in snapshot.data:
+                self._unstamped[lake_id] = version
 
 
-def _snapshot(version: int, changes: Mapping[str, list[str]], extra: str | None) -> Snapshot:
+def _snapshot(version: int, changes: str, extra: str | None) -> Snapshot:
+    """DuckLake lists the changes as `inserted_into_table:5,created_table:"main"."name"`."""
     stamp, metrics = unpacked(extra)
-    data = frozenset(int(item) for key in DATA_CHANGES for item in changes.get(key, ()))
+    items = [item.partition(":")[::2] for item in _QUOTED.sub("", changes).split(",") if item]
     return Snapshot(
         version=version,
-        data=data,
-        altered=frozenset(int(item) for item in changes.get(ALTERED, ())),
-        operation=", ".join(sorted(changes)),
+        data=frozenset(int(lake_id) for kind, lake_id in items if kind in DATA_CHANGES),
+        altered=frozenset(int(lake_id) for kind, lake_id in items if kind == ALTERED),
+        operation=", ".join(sorted({kind for kind, _ in items})),
         stamp=stamp,
         metrics=metrics,
     )

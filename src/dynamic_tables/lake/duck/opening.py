@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynamic_tables.errors import SetupError
-from dynamic_tables.lake.duck.text import METADATA, literal, quote
+from dynamic_tables.lake.duck.text import MAIN, METADATA, literal, quote
 from dynamic_tables.names import SMALL_LAKE
 from dynamic_tables.reasons import Reason
 
@@ -26,12 +26,26 @@ INSTALL_HINT = "pip install 'spark-dynamic-tables[ducklake]'"
 CATALOG_FILE = "catalog.ducklake"
 FILES = "files"
 _NEWEST = (
-    f"SELECT snapshot_id, schema_version FROM {METADATA}.ducklake_snapshot "  # noqa: S608  a constant
-    "ORDER BY snapshot_id DESC LIMIT 1"
+    "SELECT max(snapshot_id), arg_max(schema_version, snapshot_id), count(*) "  # noqa: S608
+    f"FROM {METADATA}.ducklake_snapshot"
 )
 
 _shared: dict[Path, Instance] = {}
 _shared_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """How far the lake is."""
+
+    snapshot: int
+    schema: int  # grows with every DDL
+    snapshots: int  # how many there are
+
+    @property
+    def expired(self) -> int:
+        """Differs from before if snapshots were expired meanwhile."""
+        return self.snapshot - self.snapshots
 
 
 @dataclass(slots=True, eq=False)
@@ -44,13 +58,13 @@ class Instance:
     users: int = 1
     _own: threading.local = field(default_factory=threading.local)  # a connection a thread
     _generation: int = 0  # grows with everything that may have committed
-    _newest: tuple[int, int, int] | None = None  # generation, snapshot, schema version
+    _newest: tuple[int, Newest] | None = None  # as of a generation
     _newest_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def cursor(self) -> DuckDBPyConnection:
-        """A connection of its own, in the lake."""
+    def cursor(self, schema: str = MAIN) -> DuckDBPyConnection:
+        """A connection of its own, in a schema of the lake."""
         cursor = self.connection.cursor()
-        cursor.execute(f"USE {quote(SMALL_LAKE)}")
+        cursor.execute(f"USE {quote(SMALL_LAKE)}.{quote(schema)}")
         return cursor
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -64,14 +78,12 @@ class Instance:
         with self._newest_lock:
             self._generation += 1
 
-    def newest(self) -> tuple[int, int]:
-        """The lake's newest snapshot and its schema version, which every DDL raises."""
-        generation = self._generation
-        if self._newest is None or self._newest[0] != generation:
-            snapshot, schema = self.rows(_NEWEST)[0]
-            self._newest = (generation, snapshot, schema)
-            return snapshot, schema
-        return self._newest[1:]
+    def newest(self) -> Newest:
+        """How far the lake is; asked again only after a commit."""
+        known, generation = self._newest, self._generation
+        if known is None or known[0] != generation:
+            known = self._newest = (generation, Newest(*self.rows(_NEWEST)[0]))
+        return known[1]
 
 
 def open_instance(folder: Path) -> Instance:

@@ -1,8 +1,8 @@
 """The stored tables: plain DuckLake tables with the rows of dynamic tables.
 
 A stored table is made under a name of ours and gets its own with the first load. Its definition and
-the newest number n lie in a table of ours in the same lake, so that a commit changes rows and
-number in one transaction, and a lost store is rebuilt from here.
+its numbers n lie in tables of ours in the same lake, so that a commit changes rows and number in
+one transaction, and a lost store is rebuilt from here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import threading
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -39,8 +39,14 @@ from dynamic_tables.reasons import Reason
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_OWN = f"{quote(SMALL_LAKE)}.{quote(OWN_SCHEMA)}.tables"
-_ROW = f"SELECT source_id, sequence, definition FROM {_OWN} WHERE table_id = ?"  # noqa: S608
+_OWN = TableName(SMALL_LAKE, OWN_SCHEMA, "tables")
+_OWN_SQL = name_sql(_OWN)
+_NUMBERS = name_sql(TableName(SMALL_LAKE, OWN_SCHEMA, "numbers"))
+_ROW = f"""
+    SELECT source_id, definition, (SELECT coalesce(max(sequence), 0) FROM {_NUMBERS}
+        WHERE table_id = $1) FROM {_OWN_SQL} WHERE table_id = $1
+"""  # noqa: S608  constants
+SWEPT = 100  # numbers of a table that are kept at most: only the newest one counts
 LAYOUT = ("cluster_by", "partitioned_by", "row_groups_by")
 
 
@@ -62,13 +68,15 @@ class StoredTables:
         self.catalog = Catalog(instance)
         self.log = SnapshotLog(instance)
         self._source_ids: dict[str, str] = {}  # by our table id; a stored table keeps its own
+        self._known: tuple[int, dict[str, Kept]] = (-1, {})  # what our own table said at a version
         if not self.catalog.has_schema(OWN_SCHEMA):
             with self._writing() as cursor:
                 cursor.execute(f"CREATE SCHEMA {quote(SMALL_LAKE)}.{quote(OWN_SCHEMA)}")
                 cursor.execute(
-                    f"CREATE TABLE {_OWN} (table_id VARCHAR, source_id VARCHAR,"
-                    " sequence BIGINT, definition VARCHAR)"
+                    f"CREATE TABLE {_OWN_SQL} (table_id VARCHAR, source_id VARCHAR,"
+                    " definition VARCHAR)"
                 )
+                cursor.execute(f"CREATE TABLE {_NUMBERS} (table_id VARCHAR, sequence BIGINT)")
 
     @contextmanager
     def _writing(self) -> Generator[DuckDBPyConnection]:
@@ -233,7 +241,7 @@ class StoredTables:
             with self._writing() as cursor:
                 cursor.execute(f"CREATE TABLE {name_sql(name)} ({columns})")
                 cursor.execute(
-                    f"INSERT INTO {_OWN} VALUES (?, NULL, 0, ?)",  # noqa: S608  a constant
+                    f"INSERT INTO {_OWN_SQL} VALUES (?, NULL, ?)",  # noqa: S608  a constant
                     [definition.table_id, json.dumps(definition.as_json())],
                 )
         except (duckdb.ParserException, duckdb.BinderException, duckdb.InvalidInputException) as e:
@@ -254,7 +262,7 @@ class StoredTables:
             return None
         with self._writing() as cursor:
             cursor.execute(
-                f"UPDATE {_OWN} SET source_id = ? WHERE table_id = ?",  # noqa: S608  a constant
+                f"UPDATE {_OWN_SQL} SET source_id = ? WHERE table_id = ?",  # noqa: S608  a constant
                 [table.source_id, definition.table_id],
             )
         return table.source_id
@@ -262,7 +270,7 @@ class StoredTables:
     def save_definition(self, definition: Definition) -> None:
         with self._writing() as cursor:
             cursor.execute(
-                f"UPDATE {_OWN} SET definition = ? WHERE table_id = ?",  # noqa: S608  a constant
+                f"UPDATE {_OWN_SQL} SET definition = ? WHERE table_id = ?",  # noqa: S608  a constant
                 [json.dumps(definition.as_json()), definition.table_id],
             )
 
@@ -272,7 +280,8 @@ class StoredTables:
         with self._writing() as cursor:
             if table is not None:
                 cursor.execute(f"DROP TABLE {name_sql(table.name)}")
-            cursor.execute(f"DELETE FROM {_OWN} WHERE table_id = ?", [definition.table_id])  # noqa: S608
+            for own in (_OWN_SQL, _NUMBERS):
+                cursor.execute(f"DELETE FROM {own} WHERE table_id = ?", [definition.table_id])  # noqa: S608
 
     def apply_layout(self, definition: Definition, changed: Collection[str]) -> None:
         """Of the options that DuckLake keeps there is one: the comment."""
@@ -296,7 +305,21 @@ class StoredTables:
     # Looking
 
     def _kept(self, table_id: str) -> Kept | None:
-        for source_id, sequence, text in self.catalog.rows_now(_ROW, [table_id]):
+        """Read again only after commits that are no refreshes; those tell their number."""
+        own = self.catalog.table(_OWN)
+        assert own is not None, "made when the lake was opened"
+        version = self.log.unstamped(own.lake_id)
+        if self._known[0] != version:
+            self._known = (version, {})
+        known = self._known[1]
+        kept = known.get(table_id) or self._read_kept(table_id)
+        if kept is None:
+            return None
+        known[table_id] = kept
+        return replace(kept, sequence=max(kept.sequence, self.log.number(table_id)))
+
+    def _read_kept(self, table_id: str) -> Kept | None:
+        for source_id, text, sequence in self._instance.rows(_ROW, [table_id]):
             definition = Definition.from_json(json.loads(text))
             known = source_id or self._note_id(definition)
             if known:
@@ -349,20 +372,24 @@ class StoredTables:
 
     def stored_definitions(self) -> Iterator[Definition]:
         """All definitions in the lake, for rebuilding a lost store."""
-        for (text,) in self._instance.rows(f"SELECT definition FROM {_OWN} ORDER BY table_id"):  # noqa: S608
+        for (text,) in self._instance.rows(f"SELECT definition FROM {_OWN_SQL} ORDER BY table_id"):  # noqa: S608
             yield Definition.from_json(json.loads(text))
 
     def committed(self) -> None:
         """What was known about the lake may be old now."""
         self._instance.changed()
 
-    def take_number(self, cursor: DuckDBPyConnection, table_id: str, sequence: int) -> bool:
-        """Take n inside a transaction; False if somebody has it, or it is not the next one."""
-        taken = cursor.execute(
-            f"UPDATE {_OWN} SET sequence = $1 WHERE table_id = $2 AND sequence = $1 - 1",  # noqa: S608
-            [sequence, table_id],
-        ).fetchone()
-        return taken is not None and taken[0] == 1
+    def is_next(self, table_id: str, sequence: int) -> bool:
+        """Whether nobody has n yet, and it is the next one; stays so while the lock is held."""
+        kept = self._kept(table_id)
+        return kept is not None and kept.sequence == sequence - 1
+
+    def take_number(self, cursor: DuckDBPyConnection, table_id: str, sequence: int) -> None:
+        """Note n inside the transaction that it numbers."""
+        cursor.execute(f"INSERT INTO {_NUMBERS} VALUES (?, ?)", [table_id, sequence])  # noqa: S608
+        if sequence % SWEPT == 0:
+            older = f"DELETE FROM {_NUMBERS} WHERE table_id = ? AND sequence < ?"  # noqa: S608
+            cursor.execute(older, [table_id, sequence])
 
 
 def _view_text(definition: Definition) -> str:

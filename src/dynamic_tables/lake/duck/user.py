@@ -37,6 +37,12 @@ STORE_TYPES = {
 }
 
 
+def settings_of(cursor: DuckDBPyConnection) -> dict[str, str]:
+    """The settings of a connection that decide what a query gives."""
+    asked = ", ".join(f"current_setting({literal(key)})::VARCHAR" for key in RESULT_SETTINGS)
+    return dict(zip(RESULT_SETTINGS, cursor.execute(f"SELECT {asked}").fetchall()[0], strict=True))
+
+
 class UserStatements(StoredTables):
     """Statements and results of DuckDB, beside the stored tables."""
 
@@ -59,8 +65,8 @@ class UserStatements(StoredTables):
             return self._user.execute(query, values).fetchall()
 
     def _settings(self) -> dict[str, str]:
-        asked = ", ".join(f"current_setting({literal(key)})::VARCHAR" for key in RESULT_SETTINGS)
-        return dict(zip(RESULT_SETTINGS, self._ask(f"SELECT {asked}")[0], strict=True))
+        with self._user_lock:
+            return settings_of(self._user)
 
     @property
     def session(self) -> NoReturn:
