@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,7 +15,7 @@ from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import Progress
 from dynamic_tables.lake.jvm import Java
 
-RECENT_EXECUTIONS = 100  # at most; Spark keeps a thousand, a refresh has about ten
+PAGE = 50  # executions that are looked at together; Spark keeps a thousand, a refresh has ten
 FILES_METRIC = re.compile(r"SQLPlanMetric\(number of files read,(\d+),")
 LISTENER_WAIT_MS = 5_000  # the status store is filled by a listener that runs a little behind
 
@@ -35,12 +37,12 @@ class Meter:
         self._context = spark.sparkContext
         self._label = label
         self._sql = spark._jsparkSession.sharedState().statusStore()
-        self._executions_before = 0
+        self._started_ms = 0
 
     def start(self) -> None:
         """Mark this thread's jobs; they can be cancelled by the label."""
         self._context.setJobGroup(self._label, self._label, interruptOnCancel=True)
-        self._executions_before = self._sql.executionsCount()
+        self._started_ms = int(time.time() * 1000)
 
     def stop(self) -> None:
         context = jvm.scala_context(self._spark)
@@ -90,20 +92,26 @@ class Meter:
         return found
 
     def _files_read(self, job_ids: set[int]) -> int:
-        """Files that the scans of these jobs opened; reading Delta's own log does not count.
-
-        Spark forgets old executions, so their number may shrink below what it was at the start.
-        """
-        total = self._sql.executionsCount()
-        since = min(self._executions_before, total)
-        window = min(total - since, RECENT_EXECUTIONS) or min(total, RECENT_EXECUTIONS)
+        """Files that the scans of these jobs opened; reading Delta's own log does not count."""
         files = 0
-        recent = self._sql.executionsList(total - window, window) if window else None
-        for execution in jvm.items(recent) if recent is not None else ():
+        for execution in self._executions():
             log_work = execution.description().startswith("Delta: ")
             if not log_work and job_ids & set(jvm.items(execution.jobs().keys())):
                 files += self._files_of(execution)
         return files
+
+    def _executions(self) -> Iterator[Java]:
+        """What ran since the start, here or in other threads.
+
+        Spark forgets old executions, so their number says nothing about where ours begin.
+        """
+        end = self._sql.executionsCount()
+        while end > 0:
+            begin = max(end - PAGE, 0)
+            page = jvm.items(self._sql.executionsList(begin, end - begin))
+            ours = [run for run in page if run.submissionTime() >= self._started_ms]
+            yield from ours
+            end = begin if ours else 0
 
     def _files_of(self, execution: Java) -> int:
         """The metrics come as one text: a refresh has hundreds."""
