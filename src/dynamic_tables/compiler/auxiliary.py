@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.folds import count_rows, fold_of
 from dynamic_tables.compiler.grouping import NESTED
+from dynamic_tables.compiler.parsing import parse
 from dynamic_tables.compiler.spelling import printed
 from dynamic_tables.compiler.tree import Expression
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN
@@ -43,7 +43,7 @@ class Extended:
 def extended(query: str, dialect: str) -> Extended | None:
     """The query with auxiliary columns; None where none would help or none are needed."""
     try:
-        ast = sqlglot.parse_one(query, dialect=dialect)
+        ast = parse(query, dialect)
     except SqlglotError:
         return None
     if not isinstance(ast, exp.Select) or any(ast.args.get(name) for name in UNKNOWN_CLAUSES):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
@@ -18,6 +17,7 @@ from sqlglot.optimizer.qualify import qualify
 from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.check import check_tree
 from dynamic_tables.compiler.grouping import grouped
+from dynamic_tables.compiler.parsing import parse
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.compiler.subqueries import attach, filtered
 from dynamic_tables.compiler.tree import (
@@ -365,7 +365,7 @@ def _full(left: Node, right: Node, condition: Expression | None) -> Node:
 def build(query: str, schemas: Schemas, *, dialect: str) -> Node:
     """The tree of a query whose tables are called by the keys of `schemas`."""
     try:
-        ast = sqlglot.parse_one(query, dialect=dialect)
+        ast = parse(query, dialect)
         typed: dict[str, object] = {
             key: dict.fromkeys(columns, "unknown") for key, columns in schemas.items()
         }

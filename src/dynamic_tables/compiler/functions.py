@@ -19,6 +19,7 @@ OTHER_AGGREGATES = frozenset({
     "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx",
     "regr_sxy", "regr_syy", "reservoir_quantile", "sem", "sumkahan", "try_avg", "try_sum",
     "max_by", "min_by", "mean", "arg_min", "arg_max", "arg_min_null", "arg_max_null", "count_star",
+    "percentile_cont", "percentile_disc", "std",
 })  # fmt: skip
 
 # Aggregates whose result is the same in whatever order the rows come.
@@ -32,7 +33,7 @@ EXACT_KINDS = (
 EXACT_NAMES = frozenset({
     "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "every", "some", "any", "bitstring_agg",
     "max_by", "min_by", "arg_min", "arg_max", "arg_min_null", "arg_max_null", "count_star",
-    "regr_count",
+    "regr_count", "percentile_cont", "percentile_disc",
 })  # fmt: skip
 
 # Their result may differ between two runs over the same rows.

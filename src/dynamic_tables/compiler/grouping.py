@@ -27,6 +27,7 @@ from dynamic_tables.reasons import Reason
 if TYPE_CHECKING:
     from dynamic_tables.compiler.build import Builder, Scope
 
+WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls)  # of the function of a window
 NESTED = (exp.Rollup, exp.Cube, exp.GroupingSets)
 GroupingSet = tuple[Expression, ...]
 
@@ -71,8 +72,7 @@ class Folding:
             if isinstance(value, list):
                 new.set(part, [self.folded(v) if isinstance(v, exp.Expr) else v for v in value])
             elif isinstance(value, exp.Expr):
-                wrapped = isinstance(function, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls))
-                inner = part == "this" and wrapped
+                inner = part == "this" and isinstance(function, WRAPPERS)
                 new.set(part, self._arguments(value) if inner else self.folded(value))
         return new
 
@@ -124,10 +124,7 @@ def _aggregates(expression: Expression) -> bool:
     def look(node: Expression) -> Expression | None:
         nonlocal found
         if isinstance(node, exp.Window):
-            inner = node.copy()
-            inner.set("this", exp.null())
-            arguments = [a for a in node.this.args.values() if isinstance(a, exp.Expr)]
-            found = found or any(_aggregates(a) for a in [*arguments, *inner.iter_expressions()])
+            found = found or any(map(_aggregates, _parts(node)))
             return node
         if functions.is_aggregate(node):
             found = True
@@ -136,6 +133,16 @@ def _aggregates(expression: Expression) -> bool:
 
     rewritten(expression, look)
     return found
+
+
+def _parts(window: exp.Window) -> list[Expression]:
+    """What a window is made of, its function left out."""
+    parts = [part for part in window.iter_expressions() if part is not window.this]
+    function = window.this
+    while isinstance(function, WRAPPERS):
+        parts += [part for part in function.iter_expressions() if part is not function.this]
+        function = function.this
+    return [*parts, *function.iter_expressions()]
 
 
 def _grouping_sets(
@@ -148,8 +155,10 @@ def _grouping_sets(
         return [tuple(item for item in expressions if not _aggregates(item))]
     clauses = _clauses(group) + [i for i in group.expressions if isinstance(i, NESTED)]
     plain = [item for item in group.expressions if not isinstance(item, NESTED)]
-    if any(not item.expressions for item in clauses):
-        raise unfaithful("GROUP BY … WITH ROLLUP or WITH CUBE")
+    if len(clauses) == 1 and not clauses[0].expressions and plain == group.expressions:
+        clause = clauses[0]  # GROUP BY a, b WITH ROLLUP
+        clause.set("expressions", group.expressions)
+        return _sets_of(builder.resolved(clause, scope))
     if builder.dialect == "spark" and clauses and plain:
         raise unfaithful("plain keys beside ROLLUP, CUBE or GROUPING SETS")
     parts = [

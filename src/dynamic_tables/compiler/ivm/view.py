@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
@@ -18,6 +17,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.ivm.columns import infer_columns, is_table
+from dynamic_tables.compiler.parsing import parse, parse_all
 from dynamic_tables.errors import UnsupportedSQLError
 from dynamic_tables.names import RESERVED_PREFIX, SUBSTITUTED
 from dynamic_tables.reasons import Reason
@@ -97,7 +97,7 @@ class Reader:
 
     def _parsed(self, text: str) -> exp.Query:
         try:
-            statements = [ast for ast in sqlglot.parse(text, dialect=self.dialect) if ast]
+            statements = parse_all(text, self.dialect)
         except SqlglotError as error:
             raise UnsupportedSQLError(Reason.SYNTAX, str(error).splitlines()[0]) from error
         if len(statements) != 1:
@@ -113,7 +113,7 @@ class Reader:
 
     def _check(self, ast: exp.Query, text: str) -> None:
         """Refuse what would not mean the same once it is printed."""
-        printed = sqlglot.parse_one(ast.sql(dialect=self.dialect), dialect=self.dialect)
+        printed = parse(ast.sql(dialect=self.dialect), self.dialect)
         if _comparable(printed) != _comparable(ast):
             raise UnsupportedSQLError(
                 Reason.SQL_NOT_FAITHFUL, "sqlglot prints the query differently"
@@ -135,7 +135,7 @@ class Reader:
         }
         try:
             ast = qualify(
-                sqlglot.parse_one(view.text, dialect=self.dialect),
+                parse(view.text, self.dialect),
                 schema=schema,
                 dialect=self.dialect,
             )
