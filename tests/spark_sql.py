@@ -1,4 +1,5 @@
 """SQL as Spark's users write it: every query here has an incremental plan on Spark."""
+# ruff: noqa: E501  a query a line
 
 from __future__ import annotations
 
