@@ -34,7 +34,7 @@ CREATE OR REPLACE TEMP TABLE "_ivm_rows" AS
 FROM "dl"."main"."mv" LIMIT 0;
 
 INSERT INTO temp."_ivm_rows"
-SELECT "q.customer" AS "customer", "q.n" AS "n", "q.total" AS "total" FROM (SELECT "_ivm.key" AS "q.customer", "_ivm.value" AS "q.n", "_ivm.value_2" AS "q.total" FROM (SELECT "orders.customer" AS "_ivm.key", COUNT(*) AS "_ivm.value", SUM("orders.amount") AS "_ivm.value_2" FROM (SELECT * FROM (SELECT "amount" AS "orders.amount", "customer" AS "orders.customer" FROM "dl"."main"."orders" AT (VERSION => getvariable('_ivm_after_0'))) AS q WHERE EXISTS (SELECT 1 FROM temp."_ivm_keys" AS k WHERE k._dt_k0 IS NOT DISTINCT FROM (("orders.customer")))) AS q GROUP BY "orders.customer") AS q) AS q;
+SELECT "q.customer" AS "customer", "q.n" AS "n", "q.total" AS "total" FROM (SELECT "_ivm.key" AS "q.customer", "_ivm.value" AS "q.n", "_ivm.value_2" AS "q.total" FROM (SELECT "orders.customer" AS "_ivm.key", COUNT(*) AS "_ivm.value", SUM("orders.amount") AS "_ivm.value_2" FROM (SELECT * FROM (SELECT "amount" AS "orders.amount", "customer" AS "orders.customer" FROM "dl"."main"."orders" AT (VERSION => getvariable('_ivm_after_0'))) AS q WHERE EXISTS (SELECT 1 FROM temp."_ivm_keys" AS k WHERE k._dt_k0 IS NOT DISTINCT FROM "orders.customer")) AS q GROUP BY "orders.customer") AS q) AS q;
 
 CREATE OR REPLACE TEMP TABLE "_ivm_changes" AS
 SELECT "customer", "n", "total", sum(_ivm_copies)::BIGINT AS _ivm_copies FROM (SELECT "customer", "n", "total", 1 AS _ivm_copies FROM temp."_ivm_rows" UNION ALL SELECT "customer", "n", "total", -1 AS _ivm_copies FROM (SELECT * FROM "dl"."main"."mv" AS v WHERE EXISTS (SELECT 1 FROM temp."_ivm_keys" AS k WHERE k._dt_k0 IS NOT DISTINCT FROM v."customer"))) GROUP BY "customer", "n", "total" HAVING sum(_ivm_copies) <> 0;
@@ -127,7 +127,7 @@ SELECT * FROM _dt_k1');
 DROP VIEW IF EXISTS `_ivm_rows`;
 
 EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('CACHE TABLE `_ivm_rows` AS
-SELECT `q.customer` AS `customer`, `q.n` AS `n`, `q.total` AS `total` FROM (SELECT `_ivm.key` AS `q.customer`, `_ivm.value` AS `q.n`, `_ivm.value_2` AS `q.total` FROM (SELECT `orders.customer` AS `_ivm.key`, COUNT(*) AS `_ivm.value`, SUM(`orders.amount`) AS `_ivm.value_2` FROM (SELECT * FROM (SELECT `amount` AS `orders.amount`, `customer` AS `orders.customer` FROM `spark_catalog`.`default`.`orders` VERSION AS OF ', `_ivm_after_0`, ') AS q WHERE EXISTS (SELECT 1 FROM `_ivm_keys` AS k WHERE k._dt_k0 IS NOT DISTINCT FROM ((`orders.customer`)))) AS q GROUP BY `orders.customer`) AS q) AS q'));
+SELECT `q.customer` AS `customer`, `q.n` AS `n`, `q.total` AS `total` FROM (SELECT `_ivm.key` AS `q.customer`, `_ivm.value` AS `q.n`, `_ivm.value_2` AS `q.total` FROM (SELECT `orders.customer` AS `_ivm.key`, COUNT(*) AS `_ivm.value`, SUM(`orders.amount`) AS `_ivm.value_2` FROM (SELECT * FROM (SELECT `amount` AS `orders.amount`, `customer` AS `orders.customer` FROM `spark_catalog`.`default`.`orders` VERSION AS OF ', `_ivm_after_0`, ') AS q WHERE EXISTS (SELECT 1 FROM `_ivm_keys` AS k WHERE k._dt_k0 IS NOT DISTINCT FROM `orders.customer`)) AS q GROUP BY `orders.customer`) AS q) AS q'));
 
 EXECUTE IMMEDIATE IF(`_ivm_after_0` IS NULL, 'SELECT 1', concat('SET spark.databricks.delta.write.txnAppId = ', `_ivm_app`));
 

@@ -16,6 +16,11 @@ from sqlglot.optimizer.qualify import qualify
 
 from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.check import check_tree
+from dynamic_tables.compiler.fields import (
+    check_fields,
+    fields_with_capitals,
+    with_named_fields,
+)
 from dynamic_tables.compiler.grouping import grouped
 from dynamic_tables.compiler.parsing import parse
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
@@ -45,7 +50,8 @@ from dynamic_tables.reasons import Reason
 
 TABLE_ARGS = frozenset({"this", "db", "catalog", "alias", "joins", "hints"})
 HELPERS = "_ivm"  # an alias that users may not have
-Schemas = Mapping[str, tuple[str, ...]]  # source key -> its columns
+# Source key -> its columns, in lower case; with their types where those are known.
+Schemas = Mapping[str, tuple[str, ...] | Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,12 +238,17 @@ class Builder:
             node = self.query(cte.this, outside)
             names = [identifier.name for identifier in cte.args["alias"].columns]
             return self._named(node, item, scope, names)
-        columns = self._schemas[item.name]
+        schema = self._schemas[item.name]
+        columns = tuple(schema)
         names = [identifier.name.lower() for identifier in item.args["alias"].columns]
         names += list(columns[len(names) :])
         prefix = self.fresh(item.alias)
         pairs = zip(columns, names, strict=True)
-        scan = Scan(source=item.name, names=tuple((c, f"{prefix}.{n}") for c, n in pairs))
+        scan = Scan(
+            source=item.name,
+            names=tuple((c, f"{prefix}.{n}") for c, n in pairs),
+            types=tuple(schema.items()) if isinstance(schema, Mapping) else (),
+        )
         return scan, scope.with_tables({item.alias.lower(): prefix})
 
     def _named(
@@ -365,13 +376,15 @@ def _full(left: Node, right: Node, condition: Expression | None) -> Node:
 def build(query: str, schemas: Schemas, *, dialect: str) -> Node:
     """The tree of a query whose tables are called by the keys of `schemas`."""
     try:
-        ast = parse(query, dialect)
+        ast = with_named_fields(parse(query, dialect), dialect)
+        capitals = fields_with_capitals(ast)
         typed: dict[str, object] = {
             key: dict.fromkeys(columns, "unknown") for key, columns in schemas.items()
         }
         ast = qualify(ast, schema=typed, dialect=dialect)
     except SqlglotError as error:
         raise unfaithful(f"sqlglot: {str(error).splitlines()[0]}") from error
+    check_fields(ast, capitals)
     tree = Builder(schemas, dialect=dialect).query(ast, Scope())
     check_tree(tree, dialect=dialect)
     return tree

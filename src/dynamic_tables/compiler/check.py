@@ -47,5 +47,7 @@ def _check(expression: Expression, *, timed: bool, dialect: str) -> None:
             raise unfaithful("* inside a function")
         if isinstance(node, (exp.Columns, exp.TableColumn)):
             raise unfaithful(f"{node.sql()} as a value")
+        if dialect == "spark" and isinstance(node, exp.Any):
+            raise unfaithful("any(…), which is bool_or(…)")
         if dialect == "duckdb" and functions.function_name(node) in functions.NAMES_FIELDS:
             raise unfaithful("a struct whose fields are named after columns")

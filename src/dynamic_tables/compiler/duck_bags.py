@@ -86,6 +86,7 @@ def without_rounding(changes: str, columns: Sequence[str], approximate: Sequence
     group = ", ".join([*exact, rank])
     close = " AND ".join(
         f"count({c}) OVER w IN (0, 2) AND coalesce(min({c}) OVER w = max({c}) OVER w OR "
+        f"isfinite(min({c}) OVER w) AND isfinite(max({c}) OVER w) AND "
         f"max({c}) OVER w - min({c}) OVER w <= {TOLERANCE} * "
         f"greatest(abs(min({c}) OVER w), abs(max({c}) OVER w)), true)"
         for c in map(quote, approximate)

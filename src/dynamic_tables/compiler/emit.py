@@ -30,6 +30,7 @@ from dynamic_tables.compiler.tree import (
     conjuncts,
     mentioned,
     rewritten,
+    same_type,
 )
 
 WEIGHT = "_dt_w"  # how often a row came (+) or went (-)
@@ -257,7 +258,10 @@ def _through_items(
         return [None], False
 
     def replace(found: Expression) -> Expression | None:
-        return exp.paren(items[found.name]) if isinstance(found, exp.Column) else None
+        if not isinstance(found, exp.Column):
+            return None
+        item = items[found.name]
+        return item.copy() if isinstance(item, exp.Column) else exp.paren(item)
 
     return [only.mapped(replace)], True
 
@@ -274,8 +278,12 @@ def _through_join(node: Join | Mark, only: Restriction) -> tuple[list[Restrictio
 
 
 def _across(node: Join | Mark, only: Restriction) -> Restriction | None:
-    """The same keys on the right side, where the condition says that they are equal."""
-    equal = dict(equalities(node))
+    """The same keys on the right side, where the condition says that they are the same."""
+    equal = {
+        left: right
+        for left, right in equalities(node)
+        if same_type(node.left, left, node.right, right)
+    }
     values = [
         next((r for left, r in equal.items() if left == value), None) for value in only.values
     ]

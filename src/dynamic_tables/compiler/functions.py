@@ -54,7 +54,7 @@ UNSTABLE_KINDS = (
 )  # fmt: skip
 NEEDS_ORDER = (exp.ArrayAgg, exp.GroupConcat)  # their result is the order of the rows
 
-NAMES_FIELDS = frozenset({"struct", "struct_pack", "row"})  # by the columns they are made of
+NAMES_FIELDS = frozenset({"struct", "struct_pack", "row", "alias"})  # by what they are made of
 
 CLOCK_KINDS = (
     exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDatetime,

@@ -93,7 +93,7 @@ def grouped(
 ) -> tuple[Node, list[Expression]]:
     """Put an Aggregate above the node if the SELECT has one."""
     group = ast.args.get("group")
-    if group is None and not any(_aggregates(expression) for expression in expressions):
+    if group is None and not any(folds_rows(expression) for expression in expressions):
         return node, expressions
     sets = _grouping_sets(builder, group, expressions, scope)
     folding = Folding(builder)
@@ -103,7 +103,7 @@ def grouped(
         if functions.reads_clock(key):
             raise NotIncremental(Reason.TIME_IN_OUTPUT, "the time in GROUP BY")
         folding.keys.append((builder.helper("key"), key))
-    if len(sets) == 1:
+    if group is None or not _written_sets(group):
         ready = [folding.folded(expression) for expression in expressions]
         result: Node = Aggregate(
             child=node, keys=tuple(folding.keys), aggregates=tuple(folding.aggregates)
@@ -117,14 +117,14 @@ def grouped(
     return result, ready
 
 
-def _aggregates(expression: Expression) -> bool:
+def folds_rows(expression: Expression) -> bool:
     """Whether the expression folds rows; a window function does not."""
     found = False
 
     def look(node: Expression) -> Expression | None:
         nonlocal found
         if isinstance(node, exp.Window):
-            found = found or any(map(_aggregates, _parts(node)))
+            found = found or any(map(folds_rows, _parts(node)))
             return node
         if functions.is_aggregate(node):
             found = True
@@ -152,8 +152,8 @@ def _grouping_sets(
     if group is None:
         return [()]
     if group.args.get("all"):
-        return [tuple(item for item in expressions if not _aggregates(item))]
-    clauses = _clauses(group) + [i for i in group.expressions if isinstance(i, NESTED)]
+        return [tuple(item for item in expressions if not folds_rows(item))]
+    clauses = _written_sets(group)
     plain = [item for item in group.expressions if not isinstance(item, NESTED)]
     if len(clauses) == 1 and not clauses[0].expressions and plain == group.expressions:
         clause = clauses[0]  # GROUP BY a, b WITH ROLLUP
@@ -168,6 +168,11 @@ def _grouping_sets(
         tuple(dict.fromkeys(key for grouping in choice for key in grouping))
         for choice in product(*parts)
     ]
+
+
+def _written_sets(group: exp.Group) -> list[Expression]:
+    """ROLLUP, CUBE and GROUPING SETS, wherever they stand."""
+    return _clauses(group) + [item for item in group.expressions if isinstance(item, NESTED)]
 
 
 def _clauses(group: exp.Group) -> list[Expression]:

@@ -291,6 +291,15 @@ def _value_names(n: int, fold: Fold) -> list[str]:
             return [_value(n)]
 
 
+def _signed_sum(value: str, dialect: str) -> str:
+    """Spark gives a difference of decimal sums fewer digits; DuckDB cannot negate what has no sign:
+    -(5::UINTEGER) is 4294967291."""
+    if dialect == "duckdb":
+        came, went = (f"SUM(CASE WHEN {WEIGHT} {x} 0 THEN {value} END)" for x in "><")
+        return f"COALESCE({came}, 0) - COALESCE({went}, 0)"
+    return f"SUM(CASE WHEN {WEIGHT} > 0 THEN {value} ELSE -({value}) END)"
+
+
 def _contributions(emitter: Emitter, n: int, fold: Fold) -> list[str]:
     """What the changed rows of a group add, all together."""
     argument = fold.argument()
@@ -303,7 +312,7 @@ def _contributions(emitter: Emitter, n: int, fold: Fold) -> list[str]:
                 counts = emitter.text(fold.condition) if fold.condition is not None else "TRUE"
             return [f"SUM(CASE WHEN {counts} THEN {WEIGHT} ELSE 0 END) AS {_value(n)}"]
         case Kind.SUM:
-            return [f"SUM(CASE WHEN {WEIGHT} > 0 THEN {value} ELSE -({value}) END) AS {_value(n)}"]
+            return [f"{_signed_sum(value, emitter.dialect)} AS {_value(n)}"]
         case Kind.AVG:
             return []
         case Kind.MIN | Kind.MAX:

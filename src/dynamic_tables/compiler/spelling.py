@@ -18,7 +18,13 @@ from dynamic_tables.compiler.parsing import parse
 _TYPED = re.compile(r"\b(?P<kind>DATE|TIMESTAMP)\s*'(?P<value>\d[\d :.T-]*)'", re.IGNORECASE)
 _SUFFIXED = re.compile(r"\b(?P<value>\d+(?:\.\d+)?)(?P<kind>[LSYDF])\b", re.IGNORECASE)
 SUFFIXES = {"L": "BIGINT", "S": "SMALLINT", "Y": "TINYINT", "D": "DOUBLE", "F": "FLOAT"}
-SYNONYMS = {exp.ArgMax: "max_by", exp.ArgMin: "min_by", exp.ArrayAgg: "list"}
+SYNONYMS = {
+    exp.ArgMax: "max_by",
+    exp.ArgMin: "min_by",
+    exp.ArrayAgg: "list",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+}
 
 
 def prints(query: str, dialect: str) -> Iterator[str]:
@@ -48,8 +54,10 @@ def prints(query: str, dialect: str) -> Iterator[str]:
         if isinstance(cast.this, exp.Literal) and literal in typed:
             cast.replace(exp.Var(this=typed[literal]))
     for join in tree.find_all(exp.Join):
-        if join.kind == "CROSS":  # FROM a, b is one for sqlglot, and an inner join for Spark
+        if dialect == "spark" and join.kind == "CROSS":  # FROM a, b is an inner join for Spark
             join.set("kind", "INNER")
+        if dialect == "duckdb" and isinstance(join.this, exp.Unnest) and not join.args.get("on"):
+            join.set("kind", join.kind or "CROSS")  # FROM a, unnest(…), printed JOIN … ON TRUE
     yield printed(tree, dialect)
 
 

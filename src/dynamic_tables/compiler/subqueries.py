@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from dynamic_tables.compiler import functions
-from dynamic_tables.compiler.grouping import Folding
+from dynamic_tables.compiler.grouping import Folding, folds_rows
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.compiler.sink import sunk
 from dynamic_tables.compiler.tree import (
@@ -33,6 +33,7 @@ from dynamic_tables.compiler.tree import (
     has_subquery,
     mentioned,
     rewritten,
+    same_type,
 )
 from dynamic_tables.reasons import Reason
 
@@ -238,7 +239,7 @@ def _is_one_row(ast: exp.Select) -> bool:
     return (
         len(ast.selects) == 1
         and not any(ast.args.get(clause) for clause in clauses)
-        and any(functions.is_aggregate(found) for found in ast.selects[0].walk())
+        and folds_rows(ast.selects[0])
     )
 
 
@@ -252,7 +253,7 @@ def _correlated(
 ) -> tuple[Node, Expression]:
     empty = _over_nothing(value, folding)
     pairs = [_equality(tie, inner) for tie in ties]
-    if all(pair is not None for pair in pairs):
+    if all(pair is not None and same_type(inner, pair[0], node, pair[1]) for pair in pairs):
         keys = tuple((builder.helper("key"), pair[0]) for pair in pairs if pair)
         on: list[Expression] = [
             exp.EQ(this=column(name), expression=pair[1])

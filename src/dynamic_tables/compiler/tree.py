@@ -38,6 +38,7 @@ class Scan:
 
     source: str  # the key of the source
     names: tuple[tuple[str, str], ...]  # (column of the table, output column)
+    types: tuple[tuple[str, str], ...] = ()  # (column of the table, type), where they are known
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -219,6 +220,31 @@ def walk(node: Node) -> Iterator[Node]:
 def sources(node: Node) -> frozenset[str]:
     """The keys of the tables that are read."""
     return frozenset(item.source for item in walk(node) if isinstance(item, Scan))
+
+
+def type_of(node: Node, expression: Expression) -> str | None:
+    """The type of a column that comes from a source as it is; None: not known here."""
+    if not isinstance(expression, exp.Column):
+        return None
+    name = expression.name
+    match node:
+        case Scan():
+            spelled = {output: name for name, output in node.names}
+            return dict(node.types).get(spelled.get(name, ""))
+        case Project(items=items) | Aggregate(keys=items):
+            item = dict(items).get(name)
+            return type_of(node.child, item) if item is not None else None
+        case Union() | SetOperation():
+            return None  # the branches decide together
+        case _:
+            owner = (child for child in children(node) if name in child.columns)
+            return next((type_of(child, expression) for child in owner), None)
+
+
+def same_type(left: Node, one: Expression, right: Node, other: Expression) -> bool:
+    """Whether equal values are the same value: 1 equals '1' and '01', which are not equal."""
+    known = type_of(left, one)
+    return known is not None and known == type_of(right, other)
 
 
 def column(name: str) -> exp.Column:

@@ -127,6 +127,8 @@ class SparkArea:
         """Keep what the sources' changes make of the table; a reason if they cannot be had."""
         if not same_types(definition, plan, moves, lambda pin: types_of(self._frame_at(pin))):
             return Reason.SOURCE_SCHEMA_CHANGED
+        if self._columns_renamed(definition, moves):
+            return Reason.SOURCE_SCHEMA_CHANGED
         leaves = SparkLeaves(self._session, definition, plan, moves, self._feed)
         self._leaves.append(leaves)
         now = Situation(
@@ -142,6 +144,13 @@ class SparkArea:
             if not is_feed_gone(error):
                 raise
             return Reason.NO_FEED
+
+    def _columns_renamed(self, definition: Definition, moves: Moves) -> bool:
+        pins = (
+            (source, pin_of(moves.before, source), pin_of(moves.after, source))
+            for source in definition.sources
+        )
+        return any(self._lake.columns_renamed(s, old.version, new.version) for s, old, new in pins)
 
     def _affected(
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int

@@ -24,6 +24,9 @@ SCHEMA_OPERATIONS = frozenset({
     "UPDATE SCHEMA",
 })  # fmt: skip
 
+# Of these, those after which a name may mean another column.
+RENAMING_OPERATIONS = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
+
 
 def commits_between(spark: SparkSession, location: str, after: int, to: int) -> tuple[Commit, ...]:
     """The commits in (after, to], newest first; fewer if the log no longer has all of them."""

@@ -63,7 +63,7 @@ class Plans:
 
     def _planned(self, text: str, definition: Definition) -> DeltaPlan | NotIncremental:
         schemas = {
-            name: tuple(column.name.lower() for column in source.columns)
+            name: {column.name.lower(): column.type for column in source.columns}
             for name, source in source_names(definition).items()
         }
         columns = [column.name for column in definition.stored_columns]
@@ -83,7 +83,7 @@ def same_types(
     moves: Moves,
     types_at: Callable[[Pin], Mapping[str, str]],  # by column, in lower case
 ) -> bool:
-    """Whether the columns that a plan reads are of the same types before and after.
+    """Whether the columns that a plan reads are the same ones, of the same types, before and after.
 
     Others may come and go; a source that was retyped is like any other after one recomputation.
     """

@@ -20,6 +20,7 @@ from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.duck.catalog import Table, described
+from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.deltas import KEYS, same_keys, situation
 from dynamic_tables.lake.duck.faults import headline
 from dynamic_tables.lake.duck.log import packed
@@ -32,8 +33,6 @@ from dynamic_tables.names import RESERVED_PREFIX, SMALL_LAKE
 from dynamic_tables.reasons import Reason
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from dynamic_tables.lake.duck.lake import DuckLake
 
 ROWS = f"temp.{RESERVED_PREFIX}rows"
@@ -62,7 +61,7 @@ class DuckRows:
 class DuckArea:
     """See `lake.base.WorkArea`."""
 
-    def __init__(self, lake: DuckLake, cursor: DuckDBPyConnection, label: str) -> None:
+    def __init__(self, lake: DuckLake, cursor: Connection, label: str) -> None:
         self._lake = lake
         self._cursor = cursor
         self._label = label
@@ -181,7 +180,8 @@ class DuckArea:
 
     def _types_at(self, pin: Pin) -> dict[str, str]:
         columns = self._lake.columns_at(pin.source_id, pin.version)
-        return {column.name.lower(): column.type for column in columns}
+        ids = self._lake.catalog.column_ids(pin.source_id, pin.version)
+        return {column.name.lower(): f"{column.type} {ids[column.name]}" for column in columns}
 
     def _check_present(self, definition: Definition, base: int) -> None:
         """A row that goes must be there, as often as it goes."""

@@ -51,6 +51,14 @@ _ROWS_EVER = f"""
 """  # noqa: S608  constants
 
 
+_COLUMN_IDS = f"""
+    SELECT DISTINCT c.column_name, c.column_id
+    FROM {METADATA}.ducklake_column c JOIN {METADATA}.ducklake_table t USING (table_id)
+    WHERE t.table_uuid = $1::UUID AND c.parent_column IS NULL
+        AND c.begin_snapshot <= $2 AND (c.end_snapshot IS NULL OR c.end_snapshot > $2)
+"""  # noqa: S608  constants
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table as DuckLake's catalog has it."""
@@ -152,6 +160,10 @@ class Catalog:
     def columns(self, name: TableName, version: int | None = None) -> tuple[Column, ...]:
         at = "" if version is None else f" AT (VERSION => {version:d})"
         return described(self.rows(f"DESCRIBE FROM {name_sql(name)}{at}"))
+
+    def column_ids(self, source_id: str, version: int) -> dict[str, int]:
+        """A column that is dropped and made again has another id, and other values."""
+        return dict(self.rows(_COLUMN_IDS, [source_id, version]))
 
     def resolve(
         self, reference: TableReference, namespace: tuple[str, str], declared: Container[str] = ()

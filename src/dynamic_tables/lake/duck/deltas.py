@@ -7,8 +7,9 @@ older versions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -22,6 +23,7 @@ from dynamic_tables.compiler.spelling import prints
 from dynamic_tables.definition import Definition
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.duck.catalog import Catalog
+from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.pinning import Reading, aliased_as
 from dynamic_tables.lake.duck.references import CLOCKS
 from dynamic_tables.lake.duck.text import columns_sql, literal, name_sql, quote, shown_sql
@@ -30,11 +32,9 @@ from dynamic_tables.lake.plans import moved_names, read_columns, source_names
 from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 DIALECT = "duckdb"
 KEYS = f"{RESERVED_PREFIX}keys"
+ORDERS = {"ASC": "ASCENDING", "DES": "DESCENDING"}  # the setting has several spellings
 SMALL_TABLE = 10_000  # rows; so many are copied faster than read from the lake a second time
 
 
@@ -70,17 +70,41 @@ class OpaqueQuery:
         return relation if reference.aliased else as_query(named, reference)
 
 
-def check_faithful(cursor: DuckDBPyConnection, text: str, definition: Definition) -> None:
-    """DuckDB plans the text and what sqlglot prints of it alike; raises NotIncremental if not."""
+def check_faithful(cursor: Connection, text: str, definition: Definition) -> None:
+    """DuckDB parses the text and what sqlglot prints of it alike; raises NotIncremental if not.
+
+    Its plans do not tell: EXPLAIN prints an item by its alias only.
+    """
     make_empty_sources(cursor, definition)
-    wanted = cursor.execute(f"EXPLAIN {text}").fetchall()
-    for printed in prints(text, DIALECT):
-        if cursor.execute(f"EXPLAIN {printed}").fetchall() == wanted:
-            return
-    raise unfaithful("sqlglot prints the query differently")
+    cursor.execute(f"EXPLAIN {text}")  # raises what DuckDB cannot analyse
+    defaults = {
+        "null_order": definition.settings.get("default_null_order", "").upper().replace("_", " "),
+        "type": ORDERS.get(definition.settings.get("default_order", "").upper()[:3], ""),
+    }
+    wanted = _parsed(cursor, text, defaults)
+    found = (_parsed(cursor, printed, defaults) for printed in prints(text, DIALECT))
+    if wanted not in found:
+        raise unfaithful("sqlglot prints the query differently")
 
 
-def make_empty_sources(cursor: DuckDBPyConnection, definition: Definition) -> None:
+def _parsed(cursor: Connection, query: str, defaults: Mapping[str, str]) -> Any:
+    """DuckDB's tree of a query, without the places and the case of its words."""
+    found = cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
+    return _plain(json.loads(found[0][0]), defaults)
+
+
+def _plain(tree: Any, defaults: Mapping[str, str], key: str = "") -> Any:
+    if isinstance(tree, dict):
+        named = tree.items()
+        return {k: _plain(value, defaults, k) for k, value in named if k != "query_location"}
+    if isinstance(tree, list):
+        return [_plain(item, defaults, key) for item in tree]
+    if key == "column_names":
+        return tree.casefold()
+    return defaults.get(key, tree) if tree == "ORDER_DEFAULT" else tree
+
+
+def make_empty_sources(cursor: Connection, definition: Definition) -> None:
     """Tables that have the sources' types and no rows, to analyse queries over them."""
     for name, source in source_names(definition).items():
         columns = ", ".join(f"NULL::{c.type} AS {quote(c.name)}" for c in source.columns)
@@ -92,7 +116,7 @@ class DuckLeaves:
 
     def __init__(
         self,
-        cursor: DuckDBPyConnection,
+        cursor: Connection,
         catalog: Catalog,
         definition: Definition,
         plan: DeltaPlan,
@@ -166,7 +190,7 @@ class DuckLeaves:
 
 
 def situation(
-    cursor: DuckDBPyConnection,
+    cursor: Connection,
     catalog: Catalog,
     definition: Definition,
     plan: DeltaPlan,

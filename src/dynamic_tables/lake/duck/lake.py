@@ -6,7 +6,6 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import duckdb
 
@@ -25,6 +24,7 @@ from dynamic_tables.lake.base import (
 from dynamic_tables.lake.duck.analysis import check_clock, check_select_list, view_uses
 from dynamic_tables.lake.duck.area import DuckArea
 from dynamic_tables.lake.duck.catalog import Table, described, unknown
+from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.deltas import (
     DIALECT,
     OpaqueQuery,
@@ -44,9 +44,6 @@ from dynamic_tables.lake.under_way import UnderWay
 from dynamic_tables.model import Pin, utc_now
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 HARMLESS_VOLATILE = frozenset({"error"})  # gives nothing, so nothing that could differ
 
@@ -139,7 +136,7 @@ class DuckLake(UserStatements):
     @contextmanager
     def _private(
         self, namespace: tuple[str, str], settings: Mapping[str, str]
-    ) -> Generator[DuckDBPyConnection]:
+    ) -> Generator[Connection]:
         """A connection of its own, as the user's was at CREATE."""
         there = self.catalog.has_schema(namespace[1])  # if not, whoever needs it will be told
         cursor = self._instance.cursor(namespace[1] if there else MAIN)
@@ -259,7 +256,10 @@ class DuckLake(UserStatements):
             return True
         if not self.log.altered(table.lake_id, since, to):
             return False
-        return self.columns_at(table.source_id, since) != self.columns_at(table.source_id, to)
+        return any(
+            look(table.source_id, since) != look(table.source_id, to)
+            for look in (self.columns_at, self.catalog.column_ids)
+        )
 
     def followed(self, definition: Definition, dynamic: DynamicSources) -> Definition:
         """The definition with its views as they are now; the same one if they did not change."""

@@ -11,15 +11,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dynamic_tables.errors import SetupError
+from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.text import MAIN, METADATA, literal, quote
 from dynamic_tables.names import SMALL_LAKE
 from dynamic_tables.reasons import Reason
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 TESTED = "1.5.5"
 INSTALL_HINT = "pip install 'spark-dynamic-tables[ducklake]'"
@@ -53,7 +51,7 @@ class Instance:
     """A DuckDB with the lake attached, and how many opened it."""
 
     folder: Path
-    connection: DuckDBPyConnection
+    connection: Connection
     commit_lock: threading.RLock = field(default_factory=threading.RLock)
     users: int = 1
     _own: threading.local = field(default_factory=threading.local)  # a connection a thread
@@ -61,7 +59,7 @@ class Instance:
     _newest: tuple[int, Newest] | None = None  # as of a generation
     _newest_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def cursor(self, schema: str = MAIN) -> DuckDBPyConnection:
+    def cursor(self, schema: str = MAIN) -> Connection:
         """A connection of its own, in a schema of the lake."""
         cursor = self.connection.cursor()
         cursor.execute(f"USE {quote(SMALL_LAKE)}.{quote(schema)}")
@@ -111,7 +109,7 @@ def close_instance(instance: Instance) -> None:
             instance.connection.close()
 
 
-def _attached(folder: Path) -> DuckDBPyConnection:
+def _attached(folder: Path) -> Connection:
     duckdb = _duckdb()
     (folder / FILES).mkdir(parents=True, exist_ok=True)
     connection = duckdb.connect(
@@ -128,7 +126,7 @@ def _attached(folder: Path) -> DuckDBPyConnection:
     except duckdb.Error as error:
         connection.close()
         raise _not_attached(folder, error) from error
-    return connection
+    return Connection(connection)
 
 
 def _duckdb() -> Any:

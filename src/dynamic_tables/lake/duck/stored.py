@@ -12,7 +12,6 @@ import threading
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import duckdb
 
@@ -20,6 +19,7 @@ from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
 from dynamic_tables.lake.base import Commit, Standing
 from dynamic_tables.lake.duck.catalog import Catalog, Table, View
+from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.faults import headline
 from dynamic_tables.lake.duck.log import SnapshotLog
 from dynamic_tables.lake.duck.opening import FILES, Instance
@@ -35,9 +35,6 @@ from dynamic_tables.lake.duck.text import (
 from dynamic_tables.names import SMALL_LAKE, TableName, check_not_reserved
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 _OWN = TableName(SMALL_LAKE, OWN_SCHEMA, "tables")
 _OWN_SQL = name_sql(_OWN)
@@ -79,7 +76,7 @@ class StoredTables:
                 cursor.execute(f"CREATE TABLE {_NUMBERS} (table_id VARCHAR, sequence BIGINT)")
 
     @contextmanager
-    def _writing(self) -> Generator[DuckDBPyConnection]:
+    def _writing(self) -> Generator[Connection]:
         """One transaction of ours, alone."""
         with self._alone("the lake"):
             cursor = self._instance.cursor()
@@ -182,7 +179,7 @@ class StoredTables:
         others = (self.catalog.table(n) for n in (definition.name, definition.stored_name))
         return any(other is not None and other.source_id != table.source_id for other in others)
 
-    def _name(self, cursor: DuckDBPyConnection, definition: Definition, table: Table) -> None:
+    def _name(self, cursor: Connection, definition: Definition, table: Table) -> None:
         """The stored table under its name; with auxiliary columns, a view that hides them."""
         view = name_sql(definition.name)
         if self.catalog.view(definition.name) is not None:
@@ -207,9 +204,7 @@ class StoredTables:
     def _serialise(self, text: str) -> str:
         return self._instance.rows("SELECT json_serialize_sql(?::VARCHAR)", [text])[0][0]
 
-    def name_first_load(
-        self, cursor: DuckDBPyConnection, definition: Definition, table: Table
-    ) -> None:
+    def name_first_load(self, cursor: Connection, definition: Definition, table: Table) -> None:
         """In the transaction of the first load: rows and name appear together.
 
         A name that is taken is told by `publish`, once the rows stand.
@@ -384,7 +379,7 @@ class StoredTables:
         kept = self._kept(table_id)
         return kept is not None and kept.sequence == sequence - 1
 
-    def take_number(self, cursor: DuckDBPyConnection, table_id: str, sequence: int) -> None:
+    def take_number(self, cursor: Connection, table_id: str, sequence: int) -> None:
         """Note n inside the transaction that it numbers."""
         cursor.execute(f"INSERT INTO {_NUMBERS} VALUES (?, ?)", [table_id, sequence])  # noqa: S608
         if sequence % SWEPT == 0:

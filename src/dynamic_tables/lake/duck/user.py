@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from dynamic_tables.compiler import duck_bags as bags
 from dynamic_tables.compiler.duck_sql import CHANGE, SIGN, SNAPSHOT, feed
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, SetupError
+from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.opening import Instance, close_instance
 from dynamic_tables.lake.duck.references import find_references
 from dynamic_tables.lake.duck.result import Result, fetched
@@ -18,9 +19,6 @@ from dynamic_tables.lake.duck.stored import StoredTables
 from dynamic_tables.lake.duck.text import MAIN, columns_sql, literal, name_sql, quote, shown_sql
 from dynamic_tables.names import SHOWN, SMALL_LAKE, qualify
 from dynamic_tables.reasons import Reason
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 RESULT_SETTINGS = (  # they decide what a query gives
     "TimeZone", "default_collation", "default_null_order", "default_order",
@@ -37,7 +35,7 @@ STORE_TYPES = {
 }
 
 
-def settings_of(cursor: DuckDBPyConnection) -> dict[str, str]:
+def settings_of(cursor: Connection) -> dict[str, str]:
     """The settings of a connection that decide what a query gives."""
     asked = ", ".join(f"current_setting({literal(key)})::VARCHAR" for key in RESULT_SETTINGS)
     return dict(zip(RESULT_SETTINGS, cursor.execute(f"SELECT {asked}").fetchall()[0], strict=True))
@@ -80,7 +78,7 @@ class UserStatements(StoredTables):
     def run(self, text: str) -> Result:
         """A statement of the user; its rows are those of this moment."""
         try:
-            with self._user_lock:
+            with self._user_lock, self._user.turn:
                 relation = self._user.sql(text)
                 if relation is not None:
                     relation.execute()
@@ -88,8 +86,10 @@ class UserStatements(StoredTables):
         finally:
             self._instance.changed()
 
-    def fetched(self, cursor: DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
-        return fetched(cursor.sql(query))
+    def fetched(self, cursor: Connection, query: str) -> list[tuple[Any, ...]]:
+        relation = cursor.sql(query)
+        assert relation is not None, "a query has rows"
+        return fetched(relation)
 
     def read(self, definition: Definition, version: int | None) -> Result:
         if version is None:
