@@ -99,12 +99,13 @@ class Catalog:
         return self._kept(("rows", self._instance.newest().snapshot, query, *values))
 
     def _kept(self, question: tuple) -> list[tuple]:
-        if question not in self._answers:
-            if len(self._answers) >= KEPT_ANSWERS:
-                self._answers = {}
+        answers = self._answers  # another thread may begin a new one
+        if question not in answers:
+            if len(answers) >= KEPT_ANSWERS:
+                answers = self._answers = {}
             _, _, query, *values = question
-            self._answers[question] = self._instance.rows(query, values)
-        return self._answers[question]
+            answers[question] = self._instance.rows(query, values)
+        return answers[question]
 
     def table(self, name: TableName) -> Table | None:
         where = (
