@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import dynamic_tables as dt
-
-# The JVM of a test process lives long enough for the second compiler to pay, which `quick` leaves
-# out; the JVMs of victims do not (see crash/harness).
-os.environ.setdefault("_JAVA_OPTIONS", "-XX:TieredStopAtLevel=4")
 
 
 @pytest.fixture

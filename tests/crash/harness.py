@@ -26,7 +26,6 @@ def start_victim(folder: Path, kind: str, plan: Mapping[str, Step]) -> subproces
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={key: value for key, value in os.environ.items() if key != "_JAVA_OPTIONS"},
     )
 
 
