@@ -125,3 +125,16 @@ def test_a_path_inside_the_lake_is_a_source(shared: dt.DynamicTables) -> None:
     assert report is not None
     assert len({pin.source_id for pin in report["pathed"].pins}) == 1  # two names, one table
     assert bag(shared.read("pathed").collect()) == bag([(1, 1)])
+
+
+def test_a_column_that_comes_back_is_another_one(shared: dt.DynamicTables) -> None:
+    """The change feed tells nothing of it: the rows are the same, their values are not."""
+    mapped = "delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'name'"
+    shared.sql(f"CREATE TABLE swapped (a INT, b INT) USING delta TBLPROPERTIES ({mapped})")
+    shared.sql("INSERT INTO swapped VALUES (1, 10), (2, 20)")
+    shared.create("of_columns", "SELECT a, b FROM swapped")
+    shared.sql("ALTER TABLE swapped DROP COLUMN b")
+    shared.sql("ALTER TABLE swapped ADD COLUMN b INT")
+    record = shared.refresh("of_columns")["of_columns"]
+    assert record.reason == "SOURCE_SCHEMA_CHANGED"
+    check(shared, "of_columns")
