@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
-from dynamic_tables.definition import Column, Source
+from dynamic_tables.definition import Column, Source, ViewUse
 from dynamic_tables.lake.base import DynamicSources, SourceState
 from dynamic_tables.model import Pin
 from dynamic_tables.names import TableName
+
+
+class View(Protocol):
+    """A view as the catalog of any lake has it."""
+
+    @property
+    def name(self) -> TableName: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def namespace(self) -> tuple[str, str]: ...
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def settings(self) -> Mapping[str, str]: ...
+
+
+def view_uses(views: Iterable[View], deciding: Collection[str] = ()) -> tuple[ViewUse, ...]:
+    """The views below a query, with all that decides what they mean, settings included."""
+    return tuple(
+        ViewUse(
+            name=view.name,
+            text=view.text,
+            namespace=view.namespace,
+            columns=view.columns,
+            settings={key: view.settings[key] for key in deciding if key in view.settings},
+        )
+        for view in sorted(views, key=lambda item: item.name.key)
+    )
 
 
 def source_of(name: TableName, state: SourceState, dynamic: DynamicSources) -> Source:

@@ -17,7 +17,7 @@ from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.definition import Column, Definition, Source
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
-from dynamic_tables.lake.analysis import approximate, pin_now, source_of
+from dynamic_tables.lake.analysis import approximate, pin_now, source_of, view_uses
 from dynamic_tables.lake.area import SparkArea
 from dynamic_tables.lake.base import (
     Analysis,
@@ -29,12 +29,12 @@ from dynamic_tables.lake.base import (
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import RENAMING_OPERATIONS, SCHEMA_OPERATIONS, commits_between
-from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts, view_uses
+from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
-from dynamic_tables.lake.sessions import private_session, result_settings
+from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, result_settings
 from dynamic_tables.lake.statements import check_columns
 from dynamic_tables.lake.stored import StoredTables
 from dynamic_tables.lake.under_way import UnderWay
@@ -96,7 +96,7 @@ class SparkLake(StoredTables):
             sources=tuple(
                 source_of(name, states[key], dynamic) for key, name in reading.sources.items()
             ),
-            views=view_uses(reading),
+            views=view_uses(reading.views.values(), RESULT_SETTINGS),
             settings=settings,
             reads_clock=reading.reads_clock,
             deterministic=frame._jdf.queryExecution().analyzed().deterministic(),
@@ -237,7 +237,7 @@ class SparkLake(StoredTables):
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
         reading = self.read_definition(session, definition)
-        views = view_uses(reading)
+        views = view_uses(reading.views.values(), RESULT_SETTINGS)
         if views == definition.views:
             return definition
         known = {source.name.key: source for source in definition.sources}

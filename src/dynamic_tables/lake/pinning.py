@@ -24,7 +24,6 @@ from dynamic_tables.compiler.references import (
     pinned_relation,
     rewrite,
 )
-from dynamic_tables.definition import ViewUse
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.catalog import View
@@ -93,20 +92,6 @@ def read_texts(
                 views[name.key] = view
                 pending.append((view.text, view.namespace, True))
     return Reading(found=found, views=views, sources=sources)
-
-
-def view_uses(reading: Reading) -> tuple[ViewUse, ...]:
-    """The views below a query, with all that decides what they mean."""
-    return tuple(
-        ViewUse(
-            name=view.name,
-            text=view.text,
-            namespace=view.namespace,
-            columns=view.columns,
-            settings={key: view.settings[key] for key in RESULT_SETTINGS if key in view.settings},
-        )
-        for view in sorted(reading.views.values(), key=lambda item: item.name.key)
-    )
 
 
 class PinnedQuery:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dynamic_tables.definition import ViewUse
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake.base import SourceState
 from dynamic_tables.lake.duck.pinning import Reading
@@ -34,16 +33,3 @@ def check_select_list(reading: Reading, query: str) -> None:
             about=beginning,
             hint="write … AS some_name",
         )
-
-
-def view_uses(reading: Reading) -> tuple[ViewUse, ...]:
-    return tuple(
-        ViewUse(
-            name=view.name,
-            text=view.text,
-            namespace=view.namespace,
-            columns=view.columns,
-            settings={},
-        )
-        for view in sorted(reading.views.values(), key=lambda item: item.name.key)
-    )

@@ -8,7 +8,7 @@ are no matter then.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynamic_tables.compiler.references import TableReference
@@ -81,6 +81,11 @@ class View:
     def namespace(self) -> tuple[str, str]:
         """DuckDB looks for a view's tables in the view's schema first."""
         return (SMALL_LAKE, self.name.schema)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """DuckDB keeps none with a view."""
+        return {}
 
 
 class Catalog:

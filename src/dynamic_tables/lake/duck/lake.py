@@ -14,14 +14,14 @@ from dynamic_tables.compiler.references import TableReference, rewrite
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.definition import Column, Definition, Source
 from dynamic_tables.errors import InvalidInput, RefreshError
-from dynamic_tables.lake.analysis import approximate, pin_now, source_of
+from dynamic_tables.lake.analysis import approximate, pin_now, source_of, view_uses
 from dynamic_tables.lake.base import (
     Analysis,
     DynamicSources,
     Progress,
     SourceState,
 )
-from dynamic_tables.lake.duck.analysis import check_clock, check_select_list, view_uses
+from dynamic_tables.lake.duck.analysis import check_clock, check_select_list
 from dynamic_tables.lake.duck.area import DuckArea
 from dynamic_tables.lake.duck.catalog import Table, described, unknown
 from dynamic_tables.lake.duck.connection import Connection
@@ -85,7 +85,7 @@ class DuckLake(UserStatements):
             sources=tuple(
                 source_of(name, states[key], dynamic) for key, name in reading.sources.items()
             ),
-            views=view_uses(reading),
+            views=view_uses(reading.views.values()),
             settings=settings,
             reads_clock=reading.reads_clock,
             deterministic=not volatile,
@@ -266,7 +266,7 @@ class DuckLake(UserStatements):
         if not definition.views:
             return definition
         reading = self._read(definition.query, definition.namespace, dynamic)
-        views = view_uses(reading)
+        views = view_uses(reading.views.values())
         if views == definition.views:
             return definition
         known = {source.name.key: source for source in definition.sources}
