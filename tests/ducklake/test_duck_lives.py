@@ -1,7 +1,7 @@
 """Random queries on DuckLake live through random histories: always equal to recomputing.
 
 The long run: `LIVES_SEEDS=100:500 bash scripts/test -m soak tests/ducklake/test_duck_lives.py -s`
-(256 histories a seed, 100,000 in all by default; the range may be divided between runs).
+(about 250 histories a seed, 100,000 in all by default; the range may be divided between runs).
 """
 
 from __future__ import annotations
