@@ -17,7 +17,7 @@ from duck_oracle import check, check_lake
 import dynamic_tables as dt
 from dynamic_tables.connect import STORE_FILE
 from dynamic_tables.lake.base import Stamp, WorkArea
-from dynamic_tables.lake.duck import stored
+from dynamic_tables.lake.duck import own
 from dynamic_tables.steps import Step, observing
 
 VICTIM = Path(__file__).parents[1] / "crash" / "victim.py"
@@ -265,7 +265,7 @@ def test_numbers_outlive_the_snapshots_and_do_not_pile_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Snapshots carry the numbers too, but they expire."""
-    monkeypatch.setattr(stored, "SWEPT", 2)
+    monkeypatch.setattr(own, "SWEPT", 2)
     folder, more = tmp_path / "lake", "INSERT INTO orders VALUES (9, 9, 9)"
     make_lake(folder)
     with open_lake(folder) as tables:

@@ -19,6 +19,7 @@ from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
 from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
+from dynamic_tables.lake.duck import own
 from dynamic_tables.lake.duck.catalog import Table, described
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.deltas import KEYS, same_keys, situation
@@ -267,7 +268,7 @@ class DuckArea:
                 return
             self._cursor.execute("BEGIN")
             try:
-                self._lake.take_number(self._cursor, definition.table_id, stamp.sequence)
+                own.take_number(self._cursor, definition.table_id, stamp.sequence)
                 metrics = write()
                 message = f"refresh {stamp.sequence} of {definition.name}: {stamp.strategy}"
                 self._cursor.execute(

@@ -1,28 +1,28 @@
 """The stored tables: plain DuckLake tables with the rows of dynamic tables.
 
 A stored table is made under a name of ours and gets its own with the first load. Its definition and
-its numbers n lie in tables of ours in the same lake, so that a commit changes rows and number in
-one transaction, and a lost store is rebuilt from here.
+its numbers n lie in tables of ours in the same lake (see `own`).
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import duckdb
 
 from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
 from dynamic_tables.lake.base import Commit, Standing
+from dynamic_tables.lake.duck import own
 from dynamic_tables.lake.duck.catalog import Catalog, Table, View
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.faults import headline
 from dynamic_tables.lake.duck.log import SnapshotLog
 from dynamic_tables.lake.duck.opening import FILES, Instance
+from dynamic_tables.lake.duck.own import Kept
 from dynamic_tables.lake.duck.references import find_references
 from dynamic_tables.lake.duck.text import (
     OWN_SCHEMA,
@@ -36,24 +36,7 @@ from dynamic_tables.names import SMALL_LAKE, TableName, check_not_reserved
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
 
-_OWN = TableName(SMALL_LAKE, OWN_SCHEMA, "tables")
-_OWN_SQL = name_sql(_OWN)
-_NUMBERS = name_sql(TableName(SMALL_LAKE, OWN_SCHEMA, "numbers"))
-_ROW = f"""
-    SELECT source_id, definition, (SELECT coalesce(max(sequence), 0) FROM {_NUMBERS}
-        WHERE table_id = $1) FROM {_OWN_SQL} WHERE table_id = $1
-"""  # noqa: S608  constants
-SWEPT = 100  # numbers of a table that are kept at most: only the newest one counts
 LAYOUT = ("cluster_by", "partitioned_by", "row_groups_by")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What our own table says about one dynamic table."""
-
-    source_id: str | None  # DuckLake's id of the stored table; None: made, not noted yet
-    sequence: int
-    definition: Definition
 
 
 class StoredTables:
@@ -68,12 +51,7 @@ class StoredTables:
         self._known: tuple[int, dict[str, Kept]] = (-1, {})  # what our own table said at a version
         if not self.catalog.has_schema(OWN_SCHEMA):
             with self._writing() as cursor:
-                cursor.execute(f"CREATE SCHEMA {quote(SMALL_LAKE)}.{quote(OWN_SCHEMA)}")
-                cursor.execute(
-                    f"CREATE TABLE {_OWN_SQL} (table_id VARCHAR, source_id VARCHAR,"
-                    " definition VARCHAR)"
-                )
-                cursor.execute(f"CREATE TABLE {_NUMBERS} (table_id VARCHAR, sequence BIGINT)")
+                own.make(cursor)
 
     @contextmanager
     def _writing(self) -> Generator[Connection]:
@@ -235,10 +213,7 @@ class StoredTables:
         try:
             with self._writing() as cursor:
                 cursor.execute(f"CREATE TABLE {name_sql(name)} ({columns})")
-                cursor.execute(
-                    f"INSERT INTO {_OWN_SQL} VALUES (?, NULL, ?)",  # noqa: S608  a constant
-                    [definition.table_id, json.dumps(definition.as_json())],
-                )
+                own.add(cursor, definition)
         except (duckdb.ParserException, duckdb.BinderException, duckdb.InvalidInputException) as e:
             raise InvalidInput(
                 headline(e), reason=Reason.BAD_COLUMNS, about=str(definition.name)
@@ -256,18 +231,12 @@ class StoredTables:
         if table is None:
             return None
         with self._writing() as cursor:
-            cursor.execute(
-                f"UPDATE {_OWN_SQL} SET source_id = ? WHERE table_id = ?",  # noqa: S608  a constant
-                [table.source_id, definition.table_id],
-            )
+            own.note_id(cursor, definition.table_id, table.source_id)
         return table.source_id
 
     def save_definition(self, definition: Definition) -> None:
         with self._writing() as cursor:
-            cursor.execute(
-                f"UPDATE {_OWN_SQL} SET definition = ? WHERE table_id = ?",  # noqa: S608  a constant
-                [json.dumps(definition.as_json()), definition.table_id],
-            )
+            own.save(cursor, definition)
 
     def erase(self, definition: Definition) -> None:
         """The stored table and its definition go together."""
@@ -275,8 +244,7 @@ class StoredTables:
         with self._writing() as cursor:
             if table is not None:
                 cursor.execute(f"DROP TABLE {name_sql(table.name)}")
-            for own in (_OWN_SQL, _NUMBERS):
-                cursor.execute(f"DELETE FROM {own} WHERE table_id = ?", [definition.table_id])  # noqa: S608
+            own.forget(cursor, definition.table_id)
 
     def apply_layout(self, definition: Definition, changed: Collection[str]) -> None:
         """Of the options that DuckLake keeps there is one: the comment."""
@@ -301,9 +269,9 @@ class StoredTables:
 
     def _kept(self, table_id: str) -> Kept | None:
         """Read again only after commits that are no refreshes; those tell their number."""
-        own = self.catalog.table(_OWN)
-        assert own is not None, "made when the lake was opened"
-        version = self.log.unstamped(own.lake_id)
+        table = self.catalog.table(own.TABLES)
+        assert table is not None, "made when the lake was opened"
+        version = self.log.unstamped(table.lake_id)
         if self._known[0] != version:
             self._known = (version, {})
         known = self._known[1]
@@ -314,13 +282,13 @@ class StoredTables:
         return replace(kept, sequence=max(kept.sequence, self.log.number(table_id)))
 
     def _read_kept(self, table_id: str) -> Kept | None:
-        for source_id, text, sequence in self._instance.rows(_ROW, [table_id]):
-            definition = Definition.from_json(json.loads(text))
-            known = source_id or self._note_id(definition)
-            if known:
-                self._source_ids[table_id] = known
-            return Kept(source_id=known, sequence=sequence, definition=definition)
-        return None
+        kept = own.read(self._instance, table_id)
+        if kept is None:
+            return None
+        source_id = kept.source_id or self._note_id(kept.definition)
+        if source_id:
+            self._source_ids[table_id] = source_id
+        return replace(kept, source_id=source_id)
 
     def _stored(self, table_id: str) -> Table | None:
         """The stored table of a dynamic table, under whatever name."""
@@ -367,8 +335,7 @@ class StoredTables:
 
     def stored_definitions(self) -> Iterator[Definition]:
         """All definitions in the lake, for rebuilding a lost store."""
-        for (text,) in self._instance.rows(f"SELECT definition FROM {_OWN_SQL} ORDER BY table_id"):  # noqa: S608
-            yield Definition.from_json(json.loads(text))
+        yield from own.definitions(self._instance)
 
     def committed(self) -> None:
         """What was known about the lake may be old now."""
@@ -378,13 +345,6 @@ class StoredTables:
         """Whether nobody has n yet, and it is the next one; stays so while the lock is held."""
         kept = self._kept(table_id)
         return kept is not None and kept.sequence == sequence - 1
-
-    def take_number(self, cursor: Connection, table_id: str, sequence: int) -> None:
-        """Note n inside the transaction that it numbers."""
-        cursor.execute(f"INSERT INTO {_NUMBERS} VALUES (?, ?)", [table_id, sequence])  # noqa: S608
-        if sequence % SWEPT == 0:
-            older = f"DELETE FROM {_NUMBERS} WHERE table_id = ? AND sequence < ?"  # noqa: S608
-            cursor.execute(older, [table_id, sequence])
 
 
 def _view_text(definition: Definition) -> str:
