@@ -101,6 +101,11 @@ class DeltaPlan:
         scans = (node for node in tree.walk(self.node) if isinstance(node, tree.Scan))
         return frozenset(c for scan in scans if scan.source == source for c, _ in scan.names)
 
+    @property
+    def scans(self) -> int:
+        """How often the query reads a source."""
+        return sum(isinstance(node, tree.Scan) for node in tree.walk(self.node))
+
     def key_columns(self) -> tuple[str, ...]:
         """The declared names of the key."""
         return tuple(map(self._declared, self.key.columns)) if self.key else ()

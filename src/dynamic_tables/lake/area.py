@@ -21,10 +21,12 @@ from dynamic_tables.compiler.emit import WEIGHT, key_column
 from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
 from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import InternalError, RefreshError
-from dynamic_tables.lake import bags, catalog, jvm
-from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
+from dynamic_tables.lake import bags, catalog, jvm, transaction
+from dynamic_tables.lake.base import Commit, Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.deltas import KEYS, SparkLeaves, typed, types_of
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_feed_gone
+from dynamic_tables.lake.files import rows_at
+from dynamic_tables.lake.log import RENAMING_OPERATIONS, changed_rows
 from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
 from dynamic_tables.lake.plans import moved_names, same_types
@@ -63,10 +65,10 @@ class SparkArea:
         self._lake = lake
         self._session = session
         self._meter = Meter(session, label)
-        self._changes: DataFrame | None = None
-        self._only_inserts = False  # of the changes
+        self._difference: jvm.Held | None = None
+        self._only_inserts = False  # of the difference
         self._persisted: list[DataFrame] = []
-        self._leaves: list[SparkLeaves] = []
+        self._expects_few = False  # rows, whatever is computed from the changes
         self._replaced_rows: int | None = None
 
     # Computing
@@ -105,8 +107,7 @@ class SparkArea:
         return self._frame_at(pin).columns
 
     def _frame_at(self, pin: Pin) -> DataFrame:
-        reader = self._session.read.format("delta").option("versionAsOf", pin.version)
-        return reader.load(self._location(pin))
+        return rows_at(self._session, self._location(pin), pin.version)
 
     def _schema_changed(self, definition: Definition, what: str) -> RefreshError:
         return RefreshError(
@@ -127,10 +128,20 @@ class SparkArea:
         """Keep what the sources' changes make of the table; a reason if they cannot be had."""
         if not same_types(definition, plan, moves, lambda pin: types_of(self._frame_at(pin))):
             return Reason.SOURCE_SCHEMA_CHANGED
-        if self._columns_renamed(definition, moves):
+        commits = self._commits(definition, moves)
+        if any(commit.operation in RENAMING_OPERATIONS for commit in commits):
             return Reason.SOURCE_SCHEMA_CHANGED
-        leaves = SparkLeaves(self._session, definition, plan, moves, self._feed)
-        self._leaves.append(leaves)
+        rows = changed_rows(commits)
+        self._expects_few = rows is not None and rows <= SMALL_CHANGES
+        leaves = SparkLeaves(
+            self._session,
+            definition,
+            plan,
+            moves,
+            feed=self._feed,
+            frame_at=self._frame_at,
+            hold=lambda frame: self._held(frame).frame,
+        )
         now = Situation(
             leaves=leaves, moved=moved_names(definition, moves), clock_moved=moves.clock_moved
         )
@@ -145,12 +156,13 @@ class SparkArea:
                 raise
             return Reason.NO_FEED
 
-    def _columns_renamed(self, definition: Definition, moves: Moves) -> bool:
-        pins = (
-            (source, pin_of(moves.before, source), pin_of(moves.after, source))
-            for source in definition.sources
-        )
-        return any(self._lake.columns_renamed(s, old.version, new.version) for s, old, new in pins)
+    def _commits(self, definition: Definition, moves: Moves) -> list[Commit]:
+        """What happened to the sources."""
+        found: list[Commit] = []
+        for source in definition.sources:
+            old, new = pin_of(moves.before, source), pin_of(moves.after, source)
+            found += self._lake.source_commits(source, old.version, new.version)
+        return found
 
     def _affected(
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
@@ -162,20 +174,18 @@ class SparkArea:
         keys = self._held(self._session.sql(found.keys)).frame
         keys.createOrReplaceTempView(KEYS)
         new = typed(self._session.sql(found.rows), definition)
-        stored = self._target(definition, base)
+        stored = self._stored(definition, base)
         if found.columns:
             same = [
                 F.col(f"t.{quote(name)}").eqNullSafe(F.col(f"k.{key_column(n)}"))
                 for n, name in enumerate(found.columns)
             ]
             stored = stored.alias("t").join(keys.alias("k"), reduce(and_, same), "left_semi")
-        return Delta(
-            strategy=Strategy.KEYS, changes=self._keep(bags.operations(bags.counted(new, stored)))
-        )
+        return Delta(strategy=Strategy.KEYS, changes=self._keep(bags.counted(new, stored)))
 
     def _merged(self, definition: Definition, plan: DeltaPlan, now: Situation, base: int) -> Delta:
         """`merge`: the new rows of the changed groups against their stored ones."""
-        self._target(definition, base).createOrReplaceTempView(STORED)
+        self._stored(definition, base).createOrReplaceTempView(STORED)
         found = plan.merge(now, MERGED, stored=STORED, types=definition.types)
         if found is None:
             return Delta(strategy=Strategy.MERGE, changes=0)
@@ -187,9 +197,7 @@ class SparkArea:
         keys.createOrReplaceTempView(MERGED.keys)
         if not _is_empty(keys):
             new = new.unionAll(typed(self._session.sql(found.recomputed), definition))
-        return Delta(
-            strategy=Strategy.MERGE, changes=self._keep(bags.operations(bags.counted(new, stored)))
-        )
+        return Delta(strategy=Strategy.MERGE, changes=self._keep(bags.counted(new, stored)))
 
     def _make(self, name: str, query: str) -> DataFrame:
         """Compute a query once, under a name."""
@@ -213,15 +221,16 @@ class SparkArea:
         goes = not _is_empty(net.where(F.col(WEIGHT) < 0))
         if strategy is Strategy.APPEND and goes:
             strategy = Strategy.ROWS
-        difference = bags.applied(net, self._target(definition, base) if goes else None)
+        difference = bags.applied(net, self._stored(definition, base) if goes else None)
+        changes = self._keep(difference)
         if goes:
-            difference = self._held(difference).frame
-            self._check_present(definition, difference)
-        return Delta(strategy=strategy, changes=self._keep(bags.operations(difference)))
+            self._check_present(definition)
+        return Delta(strategy=strategy, changes=changes)
 
-    def _check_present(self, definition: Definition, difference: DataFrame) -> None:
+    def _check_present(self, definition: Definition) -> None:
         """A row that goes must be there, as often as it goes."""
-        if not _is_empty(difference.where(F.col(bags.HERE) < 0)):
+        assert self._difference is not None
+        if not _is_empty(self._difference.frame.where(F.col(bags.HERE) < 0)):
             raise InternalError(
                 "rows are to be deleted that the stored table does not have",
                 reason=Reason.INTERNAL,
@@ -231,6 +240,11 @@ class SparkArea:
 
     def _held(self, frame: DataFrame) -> jvm.Held:
         """Compute a frame once and keep it until the area closes."""
+        if self._expects_few:
+            few = jvm.collected(frame, rows_at_most=SMALL_CHANGES)
+            if few is not None:
+                return few
+            self._expects_few = False
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._persisted.append(kept)
         return jvm.held(kept, rows_at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
@@ -264,25 +278,27 @@ class SparkArea:
 
         A small one is kept in the driver: MERGE then broadcasts it instead of computing it again.
         """
-        difference = bags.counted(rows.frame, self._target(definition, base))
-        return self._keep(bags.operations(difference))
+        return self._keep(bags.counted(rows.frame, self._stored(definition, base)))
 
-    def _keep(self, operations: DataFrame) -> int:
-        """Hold on to the rows of the MERGE; how many they are."""
-        kept = self._held(operations)
-        self._changes = kept.frame
-        self._only_inserts = _is_empty(kept.frame.where(F.col(bags.OPERATION) == bags.DELETE))
+    def _keep(self, difference: DataFrame) -> int:
+        """Hold on to what differs; how many rows they are."""
+        self._difference = kept = self._held(difference)
+        self._only_inserts = _is_empty(kept.frame.where(F.col(bags.THERE) > F.col(bags.HERE)))
         return kept.size
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
-        """One MERGE that deletes and inserts exactly what differs."""
-        changes = self._changes
-        assert changes is not None, "difference_size or delta comes first"
+        """One commit that deletes and inserts exactly what differs."""
+        kept = self._difference
+        assert kept is not None, "difference_size or delta comes first"
+        session, place = self._session, definition.location
         if self._only_inserts:
             self._replaced_rows = 0
-            new = changes.drop(bags.OPERATION, bags.HERE, bags.THERE)
-            _numbered(new, stamp).mode("append").save(definition.location)
-            return
+            transaction.append(session, place, bags.inserted(kept.frame), stamp)
+        elif not (kept.is_local and transaction.replace_rows(session, place, kept.frame, stamp)):
+            self._merge(definition, bags.operations(kept.frame), stamp)
+
+    def _merge(self, definition: Definition, changes: DataFrame, stamp: Stamp) -> None:
+        """One MERGE, which finds the rows to delete by their values."""
         self._mark_writes(definition, stamp)
         schema = self._target(definition, stamp.base).schema
         condition = (F.col(f"s.{bags.OPERATION}") == bags.DELETE) & bags.same_row(schema, "t", "s")
@@ -302,8 +318,7 @@ class SparkArea:
 
     def fence(self, definition: Definition, stamp: Stamp) -> None:
         """An empty commit that takes the number n, so that a late writer of n is skipped."""
-        nothing = self._target(definition, stamp.base).where(F.lit(False))
-        _numbered(nothing, stamp).mode("append").save(definition.location)
+        transaction.append(self._session, definition.location, None, stamp)
 
     def _mark_writes(self, definition: Definition, stamp: Stamp) -> None:
         """MERGE takes the pair from the session, which is ours alone and resets it."""
@@ -312,9 +327,12 @@ class SparkArea:
         conf.set("spark.databricks.delta.write.txnVersion", str(stamp.sequence))
         conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(stamp.as_json()))
 
+    def _stored(self, definition: Definition, version: int) -> DataFrame:
+        """The stored rows with their places."""
+        return bags.placed(self._target(definition, version))
+
     def _target(self, definition: Definition, version: int) -> DataFrame:
-        reader = self._session.read.format("delta").option("versionAsOf", version)
-        return reader.load(definition.location)
+        return rows_at(self._session, definition.location, version)
 
     # Checking and telling
 
@@ -330,7 +348,8 @@ class SparkArea:
             totals = difference.agg(
                 F.sum(F.greatest(here - there, F.lit(0))), F.sum(F.greatest(there - here, F.lit(0)))
             ).collect()[0]
-            sample = [_readable(row.asDict()) for row in difference.limit(SAMPLE_ROWS).collect()]
+            some = difference.drop(bags.PLACES).limit(SAMPLE_ROWS).collect()
+            sample = [_readable(row.asDict()) for row in some]
         finally:
             difference.unpersist()
         return Difference(missing=totals[0] or 0, unexpected=totals[1] or 0, sample=tuple(sample))
@@ -359,8 +378,6 @@ class SparkArea:
             self._meter.stop()
             for frame in self._persisted:
                 frame.unpersist()
-            for leaves in self._leaves:
-                leaves.release()
 
 
 def _is_empty(frame: DataFrame) -> bool:

@@ -18,6 +18,9 @@ from dynamic_tables.names import RESERVED_PREFIX, quote
 
 HERE = f"{RESERVED_PREFIX}here"
 THERE = f"{RESERVED_PREFIX}there"
+PLACE = f"{RESERVED_PREFIX}place"  # of a stored row: its file, and which row of it
+PLACES = f"{RESERVED_PREFIX}places"
+COUNTS = (HERE, THERE, PLACES)
 OPERATION = f"{RESERVED_PREFIX}op"
 DELETE, INSERT = "D", "I"
 TOLERANCE = 1e-9  # relative; Spark's own floating sums differ that much between runs
@@ -62,25 +65,35 @@ def _needs_form(kind: T.DataType) -> bool:
             return False
 
 
+def placed(stored: DataFrame) -> DataFrame:
+    """Rows of a Delta table with their places."""
+    about = stored.metadataColumn("_metadata")
+    place = F.struct(about["file_path"].alias("file"), about["row_index"].alias("row"))
+    return stored.select("*", place.alias(PLACE))
+
+
 def counted(here: DataFrame, there: DataFrame) -> DataFrame:
-    """Every row that occurs a different number of times, with both counts."""
+    """Every row that occurs a different number of times, with both counts and, if `there` is
+    `placed`, its places there."""
     names = here.columns
-    both = (here.select(*_columns(here), F.lit(1).alias(HERE), F.lit(0).alias(THERE))).unionAll(
-        there.select(*_columns(there), F.lit(0).alias(HERE), F.lit(1).alias(THERE))
-    )
-    keys = [
-        comparable(F.col(quote(field.name)), field.dataType).alias(f"{RESERVED_PREFIX}k{index}")
-        for index, field in enumerate(here.schema.fields)
-    ]
+    columns = [F.col(quote(name)) for name in names]
+    one, no = F.lit(1), F.lit(0)
+    place = F.col(PLACE) if PLACE in there.columns else F.lit(None)
+    kind = there.schema[PLACE].dataType if PLACE in there.columns else T.NullType()
+    both = here.select(
+        *columns, one.alias(HERE), no.alias(THERE), F.lit(None).cast(kind).alias(PLACE)
+    ).unionAll(there.select(*columns, no.alias(HERE), one.alias(THERE), place.alias(PLACE)))
+    grouped = _grouped(both, names, HERE, THERE)
+    return grouped.where(F.col(HERE) != F.col(THERE))
+
+
+def _grouped(rows: DataFrame, names: list[str], *sums: str) -> DataFrame:
+    """Each row once, with the sums of some columns and the places of all its copies."""
     values = [F.first(quote(name)).alias(name) for name in names]
-    grouped = both.groupBy(*keys).agg(*values, F.sum(HERE).alias(HERE), F.sum(THERE).alias(THERE))
-    return grouped.where(F.col(HERE) != F.col(THERE)).select(
-        *[quote(name) for name in names], HERE, THERE
-    )
-
-
-def _columns(frame: DataFrame) -> list[Column]:
-    return [F.col(quote(name)) for name in frame.columns]
+    totals = [F.sum(name).alias(name) for name in sums]
+    places = F.collect_list(PLACE).alias(PLACES)
+    grouped = rows.groupBy(*_keys(rows, names)).agg(*values, *totals, places)
+    return grouped.select(*[quote(name) for name in names], *sums, PLACES)
 
 
 def netted(changes: DataFrame) -> DataFrame:
@@ -94,23 +107,21 @@ def netted(changes: DataFrame) -> DataFrame:
 def applied(net: DataFrame, stored: DataFrame | None) -> DataFrame:
     """Net changes as a difference: how often each row is wanted, and how often it is there.
 
-    Without `stored`, none of them is there.
+    `stored` is `placed`. Without it, none of them is there.
     """
     names = [name for name in net.columns if name != WEIGHT]
     columns = [F.col(quote(name)) for name in names]
     if stored is None:
-        return net.select(*columns, F.col(WEIGHT).alias(HERE), F.lit(0).alias(THERE))
+        nowhere = F.lit(None).cast("array<struct<file: string, row: bigint>>").alias(PLACES)
+        return net.select(*columns, F.col(WEIGHT).alias(HERE), F.lit(0).alias(THERE), nowhere)
     schema = net.select(*columns).schema
     present = stored.alias("t").join(net.alias("s"), same_row(schema, "t", "s"), "left_semi")
-    both = net.select(*columns, WEIGHT, F.lit(0).alias(THERE)).unionAll(
-        present.select(*columns, F.lit(0).alias(WEIGHT), F.lit(1).alias(THERE))
-    )
-    values = [F.first(quote(name)).alias(name) for name in names]
-    grouped = both.groupBy(*_keys(both, names)).agg(
-        *values, F.sum(WEIGHT).alias(WEIGHT), F.sum(THERE).alias(THERE)
+    nowhere = F.lit(None).cast(stored.schema[PLACE].dataType).alias(PLACE)
+    both = net.select(*columns, WEIGHT, F.lit(0).alias(THERE), nowhere).unionAll(
+        present.select(*columns, F.lit(0).alias(WEIGHT), F.lit(1).alias(THERE), PLACE)
     )
     wanted = (F.col(THERE) + F.col(WEIGHT)).alias(HERE)
-    return grouped.select(*columns, wanted, THERE)
+    return _grouped(both, names, WEIGHT, THERE).select(*columns, wanted, THERE, PLACES)
 
 
 def _keys(frame: DataFrame, names: list[str]) -> list[Column]:
@@ -132,7 +143,14 @@ def operations(difference: DataFrame) -> DataFrame:
     steps = F.when(missing > 0, F.array_repeat(F.lit(INSERT), missing)).otherwise(
         F.concat(F.array(F.lit(DELETE)), F.array_repeat(F.lit(INSERT), F.col(HERE).cast("int")))
     )
-    return difference.select(F.explode(steps).alias(OPERATION), "*")
+    return difference.select(F.explode(steps).alias(OPERATION), "*").drop(HERE, THERE, PLACES)
+
+
+def inserted(difference: DataFrame) -> DataFrame:
+    """The rows that come, each as often as it does."""
+    copies = F.array_repeat(F.lit(1), (F.col(HERE) - F.col(THERE)).cast("int"))
+    kept = [quote(name) for name in difference.columns if name not in COUNTS]
+    return difference.select(*kept, F.explode(copies).alias(OPERATION)).drop(OPERATION)
 
 
 def same_row(schema: T.StructType, left: str, right: str) -> Column:
@@ -151,7 +169,7 @@ def without_rounding(difference: DataFrame, approximate: tuple[str, ...]) -> Dat
 
     Rows that agree in all other columns are paired in the order of the approximate ones.
     """
-    exact = [name for name in difference.columns if name not in (*approximate, HERE, THERE)]
+    exact = [name for name in difference.columns if name not in (*approximate, *COUNTS)]
     order = [F.col(quote(name)) for name in approximate]
     side = f"{RESERVED_PREFIX}side"
     copies = F.abs(F.col(HERE) - F.col(THERE)).cast("int")
@@ -185,7 +203,7 @@ def _paired(
     matched = reduce(lambda a, b: a & b, [*close, *complete, F.count("*").over(group) == 2])  # noqa: PLR2004
     apart = ranked.withColumn(twin, matched).where(~F.col(twin))
     return apart.select(
-        *[quote(name) for name in difference.columns if name not in (HERE, THERE)],
+        *[quote(name) for name in difference.columns if name not in COUNTS],
         F.col(side).cast("bigint").alias(HERE),
         (F.lit(1) - F.col(side)).cast("bigint").alias(THERE),
     )

@@ -83,6 +83,7 @@ class Commit:
     changes_data: bool
     stamp: Stamp | None  # None: not ours
     metrics: Mapping[str, str]
+    replaces: bool = False  # an overwrite: rows went that no metric tells of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from dynamic_tables.lake.analysis import approximate, pin_now, source_of, view_u
 from dynamic_tables.lake.area import SparkArea
 from dynamic_tables.lake.base import (
     Analysis,
+    Commit,
     DynamicSource,
     DynamicSources,
     Progress,
@@ -28,7 +29,7 @@ from dynamic_tables.lake.base import (
 )
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
-from dynamic_tables.lake.log import RENAMING_OPERATIONS, SCHEMA_OPERATIONS, commits_between
+from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans
@@ -188,17 +189,15 @@ class SparkLake(StoredTables):
             return False
         if since > to:
             return True
-        location = source.hidden.location if source.hidden else self.location_of(source.name)
-        commits = commits_between(self.spark, location, since, to)
+        commits = self.source_commits(source, since, to)
         return len(commits) < to - since or any(
             commit.changes_data or commit.operation in SCHEMA_OPERATIONS for commit in commits
         )
 
-    def columns_renamed(self, source: Source, since: int, to: int) -> bool:
-        """Whether a name may mean another column now; the change feed does not tell."""
+    def source_commits(self, source: Source, since: int, to: int) -> tuple[Commit, ...]:
+        """What happened to a source in (since, to], newest first; what is left of it."""
         location = source.hidden.location if source.hidden else self.location_of(source.name)
-        commits = commits_between(self.spark, location, since, to) if since < to else ()
-        return any(commit.operation in RENAMING_OPERATIONS for commit in commits)
+        return commits_between(self.spark, location, since, to)
 
     def has_feed(self, source: Source) -> bool:
         return self.source_state(source).has_feed

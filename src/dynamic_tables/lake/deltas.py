@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import sqlglot
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from sqlglot import exp
@@ -108,50 +107,51 @@ class SparkLeaves:
         definition: Definition,
         plan: DeltaPlan,
         moves: Moves,
-        feed: Callable[[Pin, Pin], DataFrame],
+        *,
+        feed: Callable[[Pin, Pin], DataFrame],  # the change feed after one pin, up to another
+        frame_at: Callable[[Pin], DataFrame],
+        hold: Callable[[DataFrame], DataFrame],  # what is read more than once
     ) -> None:
         self._session = session
         self._sources = source_names(definition)
         self._columns = {name: read_columns(definition, plan, name) for name in self._sources}
         self._moves = moves
-        self._feed = feed  # the change feed after one pin, up to another
-        self._kept: dict[str, DataFrame] = {}
+        self._feed, self._frame_at, self._hold = feed, frame_at, hold
+        self._reads_once = plan.scans == 1
+        self._named: set[str] = set()
 
     def rows(self, source: str, side: Side) -> str:
         pin, known = self._pin(source, side), self._sources[source]
+        name = f"{RESERVED_PREFIX}{side.value}_{source.removeprefix(RESERVED_PREFIX)}"
+        self._frame_at(pin).createOrReplaceTempView(name)
         if known.hidden is None:
-            return f"{catalog.name_sql(pin.name)} VERSION AS OF {pin.version:d}"
-        stored = catalog.name_sql(catalog.path_name(known.hidden.location))
-        relation = f"{stored} VERSION AS OF {pin.version:d}"
-        return f"({shown(relation, known.columns, known.hidden)})"
+            return name
+        return f"({shown(name, known.columns, known.hidden)})"
 
     def _pin(self, source: str, side: Side) -> Pin:
         pins = self._moves.before if side is Side.BEFORE else self._moves.after
         return pin_of(pins, self._sources[source])
 
     def changes(self, source: str) -> str:
-        """Read the feed once; its images of one update are two rows."""
+        """The feed; its images of one update are two rows."""
         name = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
-        if source not in self._kept:
+        if source not in self._named:
             feed = self._feed(self._pin(source, Side.BEFORE), self._pin(source, Side.AFTER))
             sign = F.when(F.col("_change_type").isin(*CAME), F.lit(1)).otherwise(F.lit(-1))
             columns = [F.col(quote(column)) for column in self._columns[source]]
             hidden = self._sources[source].hidden
             if hidden is not None and hidden.filtered:
                 feed = feed.where(F.col(SHOWN))
-            kept = feed.select(*columns, sign.alias(WEIGHT))
-            kept.persist(StorageLevel.MEMORY_AND_DISK).createOrReplaceTempView(name)
-            self._kept[source] = kept
+            signed = feed.select(*columns, sign.alias(WEIGHT))
+            kept = signed if self._reads_once else self._hold(signed)
+            kept.createOrReplaceTempView(name)
+            self._named.add(source)
         return name
 
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:
         instant = self._moves.then if side is Side.BEFORE else self._moves.now
         clock = CLOCKS[functions.function_name(function)]
         return sqlglot.parse_one(instant_sql(clock, instant), dialect=DIALECT)
-
-    def release(self) -> None:
-        for frame in self._kept.values():
-            frame.unpersist()
 
 
 def typed(frame: DataFrame, definition: Definition, *also: str) -> DataFrame:

@@ -8,7 +8,9 @@ Spark or Delta is refused by name instead of failing later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,6 +23,7 @@ from dynamic_tables.errors import SetupError
 from dynamic_tables.reasons import Reason
 
 Java = Any  # an object that lives in the JVM
+DELTA = "org.apache.spark.sql.delta"
 RECORD_SEPARATOR = "\x1e"
 
 
@@ -70,6 +73,46 @@ def some(spark: SparkSession, value: Java) -> Java:
     return static(spark, "scala.Option", "apply")(value)
 
 
+def sequence(spark: SparkSession, values: Sequence[Java]) -> Java:
+    """A Scala Seq of objects of the JVM."""
+    collected = packages(spark).java.util.ArrayList()
+    for value in values:
+        collected.add(value)
+    return static(spark, "scala.jdk.javaapi.CollectionConverters", "asScala")(collected).toSeq()
+
+
+def long_sequence(spark: SparkSession, values: Sequence[int]) -> Java:
+    """A Scala Seq of numbers, in one answer: one by one, thousands would take seconds."""
+    mapper = java_class(spark, "com.fasterxml.jackson.databind.ObjectMapper")()
+    array = mapper.readValue(json.dumps(list(values)), _class(spark, "[J"))
+    return java_class(spark, "scala.collection.immutable.ArraySeq$ofLong")(array)
+
+
+def _class(spark: SparkSession, name: str) -> Java:
+    return static(spark, "java.lang.Class", "forName")(name)
+
+
+def scala_map(spark: SparkSession, values: Java) -> Java:
+    """A java.util.Map as an immutable Scala Map."""
+    scala = static(spark, "scala.jdk.javaapi.CollectionConverters", "asScala")(values)
+    return static(spark, "scala.collection.immutable.Map", "from")(scala)
+
+
+@contextmanager
+def active(spark: SparkSession) -> Generator[None]:
+    """Make a session the active one of this thread: Delta's internals use that one."""
+    sessions = java_class(spark, "org.apache.spark.sql.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
 def settings(spark: SparkSession) -> dict[str, str]:
     """All settings of a session, in one answer: `spark.conf.getAll` asks for each by itself."""
     told = spark._jsparkSession.conf().getAll().mkString(RECORD_SEPARATOR)
@@ -83,21 +126,32 @@ class Held:
 
     frame: DataFrame
     size: int
+    is_local: bool
 
 
-def held(persisted: DataFrame, *, rows_at_most: int, bytes_at_most: int) -> Held:
-    """Compute a persisted frame once; counting fills its cache, which then knows its size.
+def collected(frame: DataFrame, *, rows_at_most: int) -> Held | None:
+    """Compute a frame and bring it to the driver, in one job; None if it has more rows.
 
     Exact for old dates too, because private sessions use Java's own calendar types.
     """
+    rows = frame.limit(rows_at_most + 1)._jdf.collectAsList()
+    size = rows.size()
+    return _local(frame, rows, size) if size <= rows_at_most else None
+
+
+def held(persisted: DataFrame, *, rows_at_most: int, bytes_at_most: int) -> Held:
+    """Compute a persisted frame once; counting fills its cache, which then knows its size."""
     size = persisted.count()
     cached = persisted._jdf.queryExecution().withCachedData().stats().sizeInBytes()
     if size > rows_at_most or cached > bytes_at_most:
-        return Held(persisted, size)
-    session = persisted.sparkSession
-    rows = persisted._jdf.collectAsList()
-    local = session._jsparkSession.createDataFrame(rows, persisted._jdf.schema())
-    return Held(DataFrame(local, session), size)
+        return Held(persisted, size, is_local=False)
+    return _local(persisted, persisted._jdf.collectAsList(), size)
+
+
+def _local(frame: DataFrame, rows: Java, size: int) -> Held:
+    session = frame.sparkSession
+    local = session._jsparkSession.createDataFrame(rows, frame._jdf.schema())
+    return Held(DataFrame(local, session), size, is_local=True)
 
 
 def class_name(node: Java) -> str:
@@ -129,16 +183,8 @@ def bind_catalogs(spark: SparkSession) -> None:
     Delta's catalog keeps the session that is *active* in the thread when it is first used, which
     need not be the session it belongs to.
     """
-    sessions = java_class(spark, "org.apache.spark.sql.SparkSession")
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
+    with active(spark):
         spark.catalog.currentCatalog()
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
 
 
 def session_catalog(spark: SparkSession) -> Java:
@@ -197,11 +243,16 @@ def table_bytes(snapshot: Java) -> int:
     return checksum.tableSizeBytes() if checksum is not None else snapshot.sizeInBytes()
 
 
-def row_count(snapshot: Java) -> int | None:
-    """The rows of a table, from its checksum file, which costs no job; None if it does not tell:
-    it names the files of tables that have few, and a file may lack statistics."""
+def all_files(snapshot: Java) -> Java | None:
+    """The files of a table, from its checksum, which costs no job; None if it does not tell: it
+    names the files of tables that have few."""
     checksum = option(snapshot.checksumOpt())
-    files = option(checksum.allFiles()) if checksum is not None else None
+    return option(checksum.allFiles()) if checksum is not None else None
+
+
+def row_count(snapshot: Java) -> int | None:
+    """The rows of a table, as far as is known without a job: a file may lack statistics."""
+    files = all_files(snapshot)
     if files is None:
         return None
     counts: list[int | None] = [option(file.numLogicalRecords()) for file in items(files)]

@@ -7,7 +7,7 @@ was, whether it changed rows (`dataChange`), and whether the commit is one of ou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -62,6 +62,7 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
         changes_data=changes_data,
         stamp=_stamp(info.get("userMetadata")),
         metrics=info.get("operationMetrics") or {},
+        replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
     )
 
 
@@ -93,6 +94,7 @@ def _described(spark: SparkSession, location: str, after: int, to: int) -> tuple
             changes_data=row.operation not in NO_DATA_OPERATIONS,
             stamp=_stamp(row.userMetadata),
             metrics=row.operationMetrics or {},
+            replaces=(row.operationParameters or {}).get("mode") == "Overwrite",
         )
         for row in rows
     )
@@ -105,6 +107,33 @@ NO_DATA_OPERATIONS = frozenset({
     "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL", "VACUUM END", "VACUUM START",
     *SCHEMA_OPERATIONS,
 })  # fmt: skip
+
+
+# How many rows an operation changed, by its metrics: an update is two rows of the change feed.
+_CHANGED_ROWS = {
+    "WRITE": {"numOutputRows": 1},
+    "STREAMING UPDATE": {"numOutputRows": 1},
+    "CREATE TABLE AS SELECT": {"numOutputRows": 1},
+    "DELETE": {"numDeletedRows": 1},
+    "UPDATE": {"numUpdatedRows": 2},
+    "MERGE": {"numTargetRowsInserted": 1, "numTargetRowsUpdated": 2, "numTargetRowsDeleted": 1},
+}
+
+
+def changed_rows(commits: Iterable[Commit]) -> int | None:
+    """How many rows of changes some commits have, by what they tell; None if one does not.
+
+    An overwrite does not tell how many rows it removed.
+    """
+    total = 0
+    for commit in commits:
+        if not commit.changes_data:
+            continue
+        known = _CHANGED_ROWS.get(commit.operation, {})
+        if commit.replaces or not known.keys() & commit.metrics.keys():
+            return None
+        total += sum(times * int(commit.metrics.get(name, 0)) for name, times in known.items())
+    return total
 
 
 def _stamp(text: str | None) -> Stamp | None:

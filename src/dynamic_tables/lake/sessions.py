@@ -45,6 +45,7 @@ NEVER_COPIED = (
 PRIVATE_SETTINGS = {
     "spark.sql.datetime.java8API.enabled": "true",
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
+    "spark.sql.limit.initialNumPartitions": "64",  # what is brought to the driver: in one job
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }

@@ -37,6 +37,7 @@ def create_table(definition: Definition) -> str:
     comment = f" COMMENT {literal(options.comment)}" if options.comment else ""
     kept = {
         "delta.enableChangeDataFeed": "true",
+        "delta.enableDeletionVectors": "true",
         "delta.isolationLevel": "Serializable",
         PROPERTY_ID: definition.table_id,
         PROPERTY_DEFINITION: json.dumps(definition.as_json()),
