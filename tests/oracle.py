@@ -1,8 +1,7 @@
 """The equation: after every refresh, the table equals its query at the recorded cut, as a bag.
 
 The oracle shares no code with the product's pinning: the user's original text runs, untouched, in a
-session of its own where every source is a temporary view over the pinned version, read through
-Delta's DataFrame reader.
+session of its own where every source is a temporary view over the pinned version.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ from collections import Counter
 from typing import Any
 
 import dynamic_tables as dt
+from dynamic_tables.lake.files import rows_at
 from dynamic_tables.model import Pin, TableState
+from listed import newest, session_like
 
 
 def bag(rows: list[Any]) -> Counter[str]:
@@ -22,13 +23,12 @@ def bag(rows: list[Any]) -> Counter[str]:
 def expected(tables: dt.DynamicTables, state: TableState) -> Counter[str]:
     """What the query gives at the cut that the store recorded."""
     assert state.build is not None
-    spark = tables.spark.newSession()
+    spark = session_like(tables)
     for key, value in state.definition.settings.items():
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
     for pin in state.build.pins:
-        source = spark.read.format("delta").option("versionAsOf", pin.version)
-        frame = source.load(tables.lake.location_of(pin.name))
+        frame = rows_at(spark, tables.lake.location_of(pin.name), pin.version)
         visible(tables, pin, frame).createOrReplaceTempView(pin.name.name)
     return bag(spark.sql(state.definition.query).collect())
 
@@ -45,7 +45,7 @@ def visible(tables: dt.DynamicTables, pin: Pin, frame: Any) -> Any:
 
 def stored(tables: dt.DynamicTables, state: TableState) -> Counter[str]:
     """What a reader finds under the table's name."""
-    return bag(tables.spark.table(state.definition.name.sql).collect())
+    return bag(newest(tables, tables.spark, state.definition.name.name).collect())
 
 
 def check(tables: dt.DynamicTables, *names: str) -> None:

@@ -1,7 +1,7 @@
 """Random queries on DuckLake live through random histories: always equal to recomputing.
 
-The long run: `LIVES_SEEDS=100:500 bash scripts/test -m soak tests/ducklake/test_duck_lives.py -s`
-(about 250 histories a seed, 100,000 in all by default; the range may be divided between runs).
+The long run: `LIVES_SEEDS=100:435 bash scripts/test -m soak tests/ducklake/test_duck_lives.py -s`
+(about 300 histories a seed, 100,000 in all by default; the range may be divided between runs).
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from lives import Clock, Tally, lived, soak_seeds
 
 import dynamic_tables as dt
 
-TABLES, ROUNDS = 24, 10  # of a lake: 240 histories and a few more
+TABLES, ROUNDS = 24, 12  # of a lake: 288 histories and a few more
+DEAR = (  # of tiny tables: to optimise a query takes longer than to run it
+    "join_order,statistics_propagation,column_lifetime,build_side_probe_side,duplicate_groups,"
+    "compressed_materialization,reorder_filter,sampling_pushdown,join_filter_pushdown,extension,"
+    "materialized_cte,sum_rewriter,late_materialization,cte_inlining,common_subplan"
+)
 
 
 def run(folder: Path, seeds: list[int]) -> Tally:
@@ -22,6 +27,7 @@ def run(folder: Path, seeds: list[int]) -> Tally:
         shutil.rmtree(folder, ignore_errors=True)
         tables = dt.connect(f"ducklake:{folder / str(seed)}", say=lambda _: None, clock=clock)
         tables.sql("SET threads = 1")
+        tables.sql(f"SET disabled_optimizers = '{DEAR}'")
         return tables
 
     return lived(open_lake, seeds, spark=False, tables_wanted=TABLES, rounds=ROUNDS)
@@ -29,7 +35,7 @@ def run(folder: Path, seeds: list[int]) -> Tally:
 
 @pytest.fixture(scope="module")
 def tally(tmp_path_factory: pytest.TempPathFactory) -> Tally:
-    return run(tmp_path_factory.mktemp("lives"), list(range(8)))
+    return run(tmp_path_factory.mktemp("lives"), list(range(7)))
 
 
 def check(tally: Tally) -> None:
@@ -52,4 +58,4 @@ def test_every_strategy_took_part(tally: Tally) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_many_more_lives(tmp_path: Path) -> None:
-    check(run(tmp_path / "soak", list(soak_seeds("100:500"))))
+    check(run(tmp_path / "soak", list(soak_seeds("100:435"))))

@@ -27,6 +27,7 @@ import dynamic_tables as dt
 from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.model import Strategy
 from dynamic_tables.refresh.decide import possible
+from listed import listed
 
 START = datetime(2024, 1, 2, 12, tzinfo=UTC)
 DEPTHS = (0, 0, 1, 1, 1, 2, 2, 3)
@@ -205,10 +206,11 @@ class Life:
         """The rows of some queries; on Spark, where each statement costs, by one statement."""
         if not self._spark:
             return {name: bag(self._tables.sql(text).collect()) for name, text in texts.items()}
+        session = listed(self._tables, (*self._world, *self._alive()))
         told = "SELECT {} AS name, to_json(struct(*)) AS row FROM ({})"
         both = " UNION ALL ".join(told.format(n, text) for n, text in enumerate(texts.values()))
         found: list[list[Any]] = [[] for _ in texts]
-        for number, row in self._tables.sql(both).collect() if texts else ():
+        for number, row in session.sql(both).collect() if texts else ():
             found[number].append(sorted(json.loads(row).items()))
         return {name: bag(rows) for name, rows in zip(texts, found, strict=True)}
 

@@ -137,7 +137,7 @@ def planned(query: Relation | str, columns: tuple[str, ...] | None = None) -> De
     return plan
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_random_queries(db: duckdb.DuckDBPyConnection, seed: int) -> None:
     chance = Random(seed)

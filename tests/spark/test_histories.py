@@ -119,7 +119,10 @@ def random_lives(folder: Path, seeds: Iterable[int], depths: tuple[int, ...] = D
 
 @pytest.mark.timeout(1200)
 def test_random_queries_live(tmp_path: Path) -> None:
-    assert random_lives(tmp_path, [0], depths=(0, 0, 1, 1)).histories >= 50
+    """A seed whose queries have every strategy between them."""
+    tally = random_lives(tmp_path, [6], depths=(0, 0, 1, 1))
+    assert tally.histories >= 50
+    assert {"append", "merge", "keys", "rows", "full"} <= set(tally.strategies)
 
 
 @pytest.mark.soak

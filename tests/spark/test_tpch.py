@@ -12,7 +12,7 @@ import tpch
 pytestmark = pytest.mark.spark
 
 
-FEW = ("q1", "q4", "q13", "q16")  # for the test command
+FEW = ("q1", "q4", "q13")  # for the test command
 
 
 def opened(shared: dt.DynamicTables, folder: Path, *names: str) -> tpch.Business:
@@ -32,7 +32,7 @@ def go_through(business: tpch.Business, rounds: int) -> None:
 def test_some_queries_by_changes(shared: dt.DynamicTables, tmp_path: Path) -> None:
     business = opened(shared, tmp_path, *FEW)
     go_through(business, 1)
-    assert len(business.moved) >= 3, business.moved
+    assert len(business.moved) >= 2, business.moved
 
 
 @pytest.mark.soak

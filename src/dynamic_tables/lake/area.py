@@ -261,16 +261,22 @@ class SparkArea:
 
     def overwrite(self, rows: SparkRows, definition: Definition, stamp: Stamp) -> None:
         """Replace all rows in one commit, the schema too if the query's columns changed type."""
-        standing = self._session.read.format("delta").load(definition.location)
+        session, place = self._session, definition.location
+        standing = self._target(definition, stamp.base)
         same_columns = catalog.columns_of(standing._jdf.schema()) == rows.columns
-        untouched = stamp.base == LAID_OUT and same_columns  # nothing to replace: a cheap append
+        untouched = stamp.base == LAID_OUT and same_columns  # nothing to replace
         known = 0 if untouched else self._lake.row_count(definition)
         self._replaced_rows = standing.count() if known is None else known
-        writer = _numbered(rows.frame, stamp).mode("append" if untouched else "overwrite")
-        if not same_columns:
-            writer = writer.option("overwriteSchema", "true")
-            if definition.options.partitioned_by:
-                writer = writer.partitionBy(*definition.options.partitioned_by)
+        if untouched:
+            transaction.append(session, place, rows.frame, stamp)
+        elif not (same_columns and transaction.overwrite(session, place, rows.frame, stamp)):
+            self._overwrite_schema(rows, definition, stamp)
+
+    def _overwrite_schema(self, rows: SparkRows, definition: Definition, stamp: Stamp) -> None:
+        """Replace all rows and the schema with them."""
+        writer = _numbered(rows.frame, stamp).mode("overwrite").option("overwriteSchema", "true")
+        if definition.options.partitioned_by:
+            writer = writer.partitionBy(*definition.options.partitioned_by)
         writer.save(definition.location)
 
     def difference_size(self, rows: SparkRows, definition: Definition, base: int) -> int:

@@ -26,9 +26,7 @@ def _as_of(session: SparkSession, location: str, version: int) -> DataFrame:
 def _listed(session: SparkSession, location: str, version: int) -> DataFrame | None:
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
-        snapshot = log.unsafeVolatileSnapshot()
-        if snapshot.version() != version:
-            return None
+        snapshot = jvm.snapshot_at(session, log, version)
         files = jvm.all_files(snapshot)
         if files is None or files.size() > FILES_AT_MOST:
             return None

@@ -237,6 +237,13 @@ def newest_snapshot(spark: SparkSession, log: Java) -> Java:
     return log.update(False, none, none)
 
 
+def snapshot_at(spark: SparkSession, log: Java, version: int) -> Java:
+    """The table as of a version; no Spark job."""
+    known = log.unsafeVolatileSnapshot()
+    none = some(spark, None)
+    return known if known.version() == version else log.getSnapshotAt(version, none, none, False)
+
+
 def table_bytes(snapshot: Java) -> int:
     """The size of a table's files; from the checksum file if there is one, which costs no job."""
     checksum = option(snapshot.checksumOpt())

@@ -37,9 +37,26 @@ def append(session: SparkSession, location: str, rows: DataFrame | None, stamp: 
         log = jvm.delta_log_by_path(session, location)
         transaction = _begin(session, log, jvm.newest_snapshot(session, log), stamp)
         if transaction is not None:
-            added = transaction.writeFiles(rows._jdf) if rows is not None else None
-            files = jvm.items(added) if added is not None else ()
-            _commit(session, transaction, [*files], stamp, _appending(session))
+            added = [*jvm.items(transaction.writeFiles(rows._jdf))] if rows is not None else []
+            _commit(session, transaction, added, stamp, _writing(session, "Append"))
+
+
+def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stamp) -> bool:
+    """Replace all rows of a table; False if it cannot be done like this."""
+    with jvm.active(session):
+        log = jvm.delta_log_by_path(session, location)
+        snapshot = jvm.newest_snapshot(session, log)
+        files = jvm.all_files(snapshot)
+        if files is None or files.size() > FILES_AT_MOST:
+            return False
+        transaction = _begin(session, log, snapshot, stamp)
+        if transaction is not None:
+            transaction.readWholeTable()
+            added = jvm.items(transaction.writeFiles(rows._jdf))
+            removed = [file.removeWithTimestamp(_now_ms(), True) for file in jvm.items(files)]
+            operation = _writing(session, "Overwrite")
+            _commit(session, transaction, [*added, *removed], stamp, operation)
+    return True
 
 
 def replace_rows(session: SparkSession, location: str, difference: DataFrame, stamp: Stamp) -> bool:
@@ -97,8 +114,8 @@ def _commit(
         session.conf.unset(USER_METADATA)
 
 
-def _appending(session: SparkSession) -> Java:
-    mode = jvm.java_class(session, "org.apache.spark.sql.SaveMode").valueOf("Append")
+def _writing(session: SparkSession, how: str) -> Java:
+    mode = jvm.java_class(session, "org.apache.spark.sql.SaveMode").valueOf(how)
     nothing = [jvm.some(session, None)] * 8
     return jvm.java_class(session, f"{DELTA}.DeltaOperations$Write")(mode, *nothing)
 
