@@ -7,7 +7,7 @@ Nothing here knows Spark, SQL or a database. Everything that is kept in the stor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -129,6 +129,28 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a strategy would read, and how long that would take (see `refresh.costs`)."""
+
+    strategy: Strategy
+    bytes: int
+    weight: int  # the bytes by what each kind of them costs
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "strategy": self.strategy.value, "seconds": round(self.seconds, 3)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Estimate:
+        return cls(
+            strategy=Strategy(data["strategy"]),
+            bytes=data["bytes"],
+            weight=data["weight"],
+            seconds=data["seconds"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """What a refresh cost, as far as Spark and Delta tell."""
 
@@ -140,6 +162,7 @@ class Work:
     bytes_written: int | None = None
     files_written: int | None = None
     spark_jobs: int | None = None
+    cardinality_ratio: float | None = None  # affected keys as a share of the stored rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +182,7 @@ class RefreshRecord:
     cut: Cut | None = None
     pins: tuple[Pin, ...] = ()
     work: Work = field(default_factory=Work)
+    estimates: tuple[Estimate, ...] = ()  # of the strategies that were possible
     started_at: datetime
     duration_ms: int
     steps_ms: Mapping[str, int] = field(default_factory=dict)  # duration split by step
@@ -184,6 +208,7 @@ class RefreshRecord:
             "cut": self.cut.as_json() if self.cut else None,
             "sources": {str(pin.name): pin.version for pin in self.pins},
             **work,
+            "estimates": [estimate.as_json() for estimate in self.estimates],
             "started_at": self.started_at.isoformat(),
             "duration_ms": self.duration_ms,
             "steps_ms": dict(self.steps_ms),

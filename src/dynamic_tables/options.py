@@ -305,6 +305,7 @@ SPECS: tuple[OptionSpec, ...] = (
         Kind.SHARE,
         "Share of affected keys from which recomputing is preferred.",
         "CARDINALITY_THRESHOLD = 0.3",
+        at_work=True,
     ),
     OptionSpec(
         "DEDUPLICATION",
@@ -337,6 +338,7 @@ SPECS: tuple[OptionSpec, ...] = (
         Kind.COUNT,
         "A refresh that would read more bytes than this refuses.",
         "MAX_SCAN_BYTES = 1000000000",
+        at_work=True,
     ),
     OptionSpec(
         "ALLOW_PARALLEL_REFRESH",

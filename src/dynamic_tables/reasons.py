@@ -18,6 +18,8 @@ class Reason(StrEnum):
     NET_EMPTY = "NET_EMPTY"  # sources changed, the result did not
     CHANGED = "CHANGED"  # sources changed, and their changes are what was read
     NO_FEED = "NO_FEED"  # a source that changed keeps no change feed
+    DEARER = "DEARER"  # reading what changed would cost more than to recompute
+    ABOVE_THRESHOLD = "ABOVE_THRESHOLD"  # more keys are affected than CARDINALITY_THRESHOLD allows
     CHANGES_FAILED = "CHANGES_FAILED"  # an expression failed on a row that came and went
     NOT_INCREMENTAL = "NOT_INCREMENTAL"  # the strategy that was asked for is not possible
     NON_DETERMINISTIC = "NON_DETERMINISTIC"  # a function's result may differ between two runs
@@ -50,6 +52,7 @@ class Reason(StrEnum):
     NOT_INITIALIZED = "NOT_INITIALIZED"  # declared, but not loaded yet
     INCOMPATIBLE_CUTS = "INCOMPATIBLE_CUTS"  # its sources stand at cuts that do not fit together
     HISTORY_GONE = "HISTORY_GONE"  # a pinned version can no longer be read
+    SCAN_LIMIT = "SCAN_LIMIT"  # the refresh would read more than MAX_SCAN_BYTES
     MODE_REFUSES_FULL = "MODE_REFUSES_FULL"  # INCREMENTAL was demanded, only `full` is possible
     INTERNAL = "INTERNAL"  # an invariant does not hold: a defect of ours
 

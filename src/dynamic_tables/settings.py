@@ -90,6 +90,12 @@ SETTINGS = (
         doc="failures in a row after which a table is suspended",
     ),
     SettingSpec(
+        name="compact_files",
+        kind=int,
+        default=64,
+        doc="small files of a table at which a refresh compacts it; 0: never",
+    ),
+    SettingSpec(
         name="jar_cache",
         kind=str,
         default="",

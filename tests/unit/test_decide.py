@@ -34,7 +34,10 @@ QUIET = Facts(
     clock_moved=False,
     foreign_change=False,
     without_feed=False,
+    moves=None,
     plan=lambda: PLAN,
+    sizes=lambda: None,
+    history=tuple,
     forced=None,
 )
 

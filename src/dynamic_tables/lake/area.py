@@ -70,6 +70,7 @@ class SparkArea:
         self._persisted: list[DataFrame] = []
         self._expects_few = False  # rows, whatever is computed from the changes
         self._replaced_rows: int | None = None
+        self._cardinality_ratio: float | None = None
 
     # Computing
 
@@ -166,12 +167,15 @@ class SparkArea:
 
     def _affected(
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
-    ) -> Delta:
+    ) -> Delta | Reason:
         """`keys`: the rows of the affected keys against the stored ones."""
         found = plan.replacement(now, KEYS, definition.inexact)
         if found is None:
             return Delta(strategy=Strategy.KEYS, changes=0)
-        keys = self._held(self._session.sql(found.keys)).frame
+        affected = self._held(self._session.sql(found.keys))
+        if self._exceeds_threshold(definition, affected):
+            return Reason.ABOVE_THRESHOLD
+        keys = affected.frame
         keys.createOrReplaceTempView(KEYS)
         new = typed(self._session.sql(found.rows), definition)
         stored = self._stored(definition, base)
@@ -183,14 +187,17 @@ class SparkArea:
             stored = stored.alias("t").join(keys.alias("k"), reduce(and_, same), "left_semi")
         return Delta(strategy=Strategy.KEYS, changes=self._keep(bags.counted(new, stored)))
 
-    def _merged(self, definition: Definition, plan: DeltaPlan, now: Situation, base: int) -> Delta:
+    def _merged(
+        self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
+    ) -> Delta | Reason:
         """`merge`: the new rows of the changed groups against their stored ones."""
         self._stored(definition, base).createOrReplaceTempView(STORED)
         found = plan.merge(now, MERGED, stored=STORED, types=definition.types)
         if found is None:
             return Delta(strategy=Strategy.MERGE, changes=0)
-        self._make(MERGED.parts, found.parts)
-        stored = self._make(MERGED.rows, found.rows)
+        if self._exceeds_threshold(definition, self._make(MERGED.parts, found.parts)):
+            return Reason.ABOVE_THRESHOLD
+        stored = self._make(MERGED.rows, found.rows).frame
         self._make(MERGED.groups, found.groups)
         new = typed(self._session.sql(found.merged), definition)
         keys = self._session.sql(found.keys)
@@ -199,11 +206,20 @@ class SparkArea:
             new = new.unionAll(typed(self._session.sql(found.recomputed), definition))
         return Delta(strategy=Strategy.MERGE, changes=self._keep(bags.counted(new, stored)))
 
-    def _make(self, name: str, query: str) -> DataFrame:
+    def _make(self, name: str, query: str) -> jvm.Held:
         """Compute a query once, under a name."""
-        frame = self._held(self._session.sql(query)).frame
-        frame.createOrReplaceTempView(name)
-        return frame
+        made = self._held(self._session.sql(query))
+        made.frame.createOrReplaceTempView(name)
+        return made
+
+    def _exceeds_threshold(self, definition: Definition, affected: jvm.Held) -> bool:
+        """Whether more keys are affected than the user allows, as a share of the stored rows."""
+        stored = self._lake.row_count(definition)
+        if not stored:
+            return False
+        self._cardinality_ratio = min(1.0, affected.size / stored)
+        allowed = definition.options.cardinality_threshold
+        return allowed is not None and self._cardinality_ratio > allowed
 
     def _netted(
         self,
@@ -300,7 +316,7 @@ class SparkArea:
         if self._only_inserts:
             self._replaced_rows = 0
             transaction.append(session, place, bags.inserted(kept.frame), stamp)
-        elif not (kept.is_local and transaction.replace_rows(session, place, kept.frame, stamp)):
+        elif not transaction.replace_rows(session, place, kept, stamp):
             self._merge(definition, bags.operations(kept.frame), stamp)
 
     def _merge(self, definition: Definition, changes: DataFrame, stamp: Stamp) -> None:
@@ -367,6 +383,7 @@ class SparkArea:
             files_read=cost.files_read,
             spark_jobs=cost.jobs,
             rows_deleted=self._replaced_rows,
+            cardinality_ratio=self._cardinality_ratio,
         )
 
     def progress(self) -> Progress:

@@ -84,6 +84,7 @@ class Commit:
     stamp: Stamp | None  # None: not ours
     metrics: Mapping[str, str]
     replaces: bool = False  # an overwrite: rows went that no metric tells of
+    changed_bytes: int = 0  # of the files that its change feed is read from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +150,16 @@ class Delta:
     changes: int  # rows to write; 0: the changes cancel
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What is known of a refresh before it, from logs and checksums."""
+
+    changed_rows: int | None  # of the change feeds; None: the log does not tell
+    changed_bytes: int
+    source_bytes: int
+    stored_bytes: int
+
+
 class Rows(Protocol):
     """The result of a query at a cut, ready to be written."""
 
@@ -174,6 +185,7 @@ class Lake(Protocol):
     def apply_layout(self, definition: Definition, changed: Collection[str]) -> None: ...
     def rename_in(self, definition: Definition, old: TableName, new: TableName) -> str: ...
     def optimize(self, definition: Definition) -> None: ...
+    def small_files(self, definition: Definition) -> int: ...
     def stored_definitions(self) -> Iterator[Definition]: ...
 
     # Reading: statements and frames of the lake's own engine
@@ -194,6 +206,7 @@ class Lake(Protocol):
     def has_feed(self, source: Source) -> bool: ...
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental: ...
     def query_columns(self, definition: Definition) -> tuple[Column, ...]: ...
+    def sizes(self, definition: Definition, moves: Moves) -> Sizes | None: ...  # None: not known
     def followed(self, definition: Definition, dynamic: DynamicSources) -> Definition: ...
     def standing(self, definition: Definition) -> Standing: ...
     def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]: ...

@@ -24,12 +24,14 @@ from dynamic_tables.lake.base import (
     Commit,
     DynamicSource,
     DynamicSources,
+    Moves,
     Progress,
+    Sizes,
     SourceState,
 )
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
-from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
+from dynamic_tables.lake.log import SCHEMA_OPERATIONS, changed_rows, commits_between
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans
@@ -198,6 +200,18 @@ class SparkLake(StoredTables):
         """What happened to a source in (since, to], newest first; what is left of it."""
         location = source.hidden.location if source.hidden else self.location_of(source.name)
         return commits_between(self.spark, location, since, to)
+
+    def sizes(self, definition: Definition, moves: Moves) -> Sizes:
+        commits: list[Commit] = []
+        for source in definition.sources:
+            old, new = pin_of(moves.before, source), pin_of(moves.after, source)
+            commits += self.source_commits(source, old.version, new.version)
+        return Sizes(
+            changed_rows=changed_rows(commits),
+            changed_bytes=sum(commit.changed_bytes for commit in commits if commit.changes_data),
+            source_bytes=sum(self.source_state(source).bytes for source in definition.sources),
+            stored_bytes=self.stored_bytes(definition),
+        )
 
     def has_feed(self, source: Source) -> bool:
         return self.source_state(source).has_feed

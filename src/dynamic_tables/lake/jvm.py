@@ -2,7 +2,7 @@
 
 Used: Spark's parser (where does a query name its tables), Delta's log (version, table id,
 transaction identifiers), the session catalog (views, temporary objects), the status store (what did
-a refresh read). `check_internals` tries each of them once at connect, so that another build of
+a refresh read). `try_internals` tries each of them once at connect, so that another build of
 Spark or Delta is refused by name instead of failing later.
 """
 
@@ -16,11 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
-
-from dynamic_tables.errors import SetupError
-from dynamic_tables.reasons import Reason
 
 Java = Any  # an object that lives in the JVM
 DELTA = "org.apache.spark.sql.delta"
@@ -250,6 +246,12 @@ def table_bytes(snapshot: Java) -> int:
     return checksum.tableSizeBytes() if checksum is not None else snapshot.sizeInBytes()
 
 
+def file_count(snapshot: Java) -> tuple[int, int]:
+    """How many files a table has, and their bytes; none if no checksum tells."""
+    checksum = option(snapshot.checksumOpt())
+    return (checksum.numFiles(), checksum.tableSizeBytes()) if checksum is not None else (0, 0)
+
+
 def all_files(snapshot: Java) -> Java | None:
     """The files of a table, from its checksum, which costs no job; None if it does not tell: it
     names the files of tables that have few."""
@@ -290,23 +292,14 @@ def delta_version(spark: SparkSession) -> str:
     return packages(spark).io.delta.package.VERSION()
 
 
-def check_internals(spark: SparkSession) -> None:
-    """Try everything above on a trivial query; refuse when a signature is missing."""
-    try:
-        plan = parse_query(spark, "SELECT 1 FROM (VALUES (1)) AS t WHERE EXISTS (SELECT 1)")
-        is_plan(spark, plan)
-        is_subquery(spark, plan)
-        list(items(plan.children()))
-        option(plan.origin().startIndex())
-        is_temporary_function(spark, "now")
-        is_temporary_view(spark, "nothing")
-        scala_context(spark).statusStore()
-        spark._jsparkSession.sharedState().statusStore()
-    except Py4JError as error:
-        raise SetupError(
-            "this build of Spark lacks an internal that the product relies on: "
-            + str(error).splitlines()[0],
-            reason=Reason.VERSION_UNTESTED,
-            about=f"Spark {spark.version}",
-            hint="pip install 'spark-dynamic-tables[local]' brings the tested versions",
-        ) from error
+def try_internals(spark: SparkSession) -> None:
+    """Try everything above on a trivial query; raises Py4JError when a signature is missing."""
+    plan = parse_query(spark, "SELECT 1 FROM (VALUES (1)) AS t WHERE EXISTS (SELECT 1)")
+    is_plan(spark, plan)
+    is_subquery(spark, plan)
+    list(items(plan.children()))
+    option(plan.origin().startIndex())
+    is_temporary_function(spark, "now")
+    is_temporary_view(spark, "nothing")
+    scala_context(spark).statusStore()
+    spark._jsparkSession.sharedState().statusStore()

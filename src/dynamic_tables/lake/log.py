@@ -42,14 +42,16 @@ def commits_between(spark: SparkSession, location: str, after: int, to: int) -> 
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
     info: dict[str, Any] = {}
     changes_data = False
+    fed, rewritten = 0, 0  # bytes of the change feed, if the commit has one, and of its files
     try:
         for line in _lines(spark, f"{location}/_delta_log/{version:020d}.json"):
             action = json.loads(line)
             info = action.get("commitInfo", info)
+            fed += (action.get("cdc") or {}).get("size", 0)
             file = action.get("add") or action.get("remove") or {}
-            changes_data = changes_data or bool(file.get("dataChange"))
-            if info and changes_data:
-                break
+            if file.get("dataChange"):
+                changes_data = True
+                rewritten += file.get("size") or 0
     except FileNotFoundError:
         return None  # cleaned up, or kept elsewhere by a commit coordinator
     except Py4JJavaError as error:
@@ -63,6 +65,7 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
         stamp=_stamp(info.get("userMetadata")),
         metrics=info.get("operationMetrics") or {},
         replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
+        changed_bytes=fed or rewritten,
     )
 
 

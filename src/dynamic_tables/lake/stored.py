@@ -38,6 +38,7 @@ PLAIN_LITERALS = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.variable.substitute": "false",
 }
+SMALL_FILE_BYTES = 32 * 2**20
 SESSION_CATALOG_NAMES = re.compile(r"[A-Za-z0-9_]+")  # what Spark's own catalog accepts
 
 
@@ -181,6 +182,14 @@ class StoredTables:
         """Let Delta compact (and cluster) the stored table; no row changes."""
         with self.commit_lock(definition):
             self._run(f"OPTIMIZE delta.{quote(definition.location)}")
+
+    def stored_bytes(self, definition: Definition) -> int:
+        return jvm.table_bytes(self._snapshot_at(definition.location))
+
+    def small_files(self, definition: Definition) -> int:
+        """How many files stand, if they are small; every refresh leaves one or two."""
+        files, size = jvm.file_count(self._snapshot_at(definition.location))
+        return files if size < files * SMALL_FILE_BYTES else 0
 
     def unpublish(self, definition: Definition) -> None:
         """Take the names away, unless they belong to another table; the files stay."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from dynamic_tables.errors import SetupError
-from dynamic_tables.lake import jvm
+from dynamic_tables.lake import jvm, transaction
 from dynamic_tables.lake.embedded import DELTA_PACKAGE
 from dynamic_tables.reasons import Reason
 
@@ -44,4 +44,19 @@ def tested_session(spark: SparkSession, tested: Mapping[str, str]) -> None:
         raise SetupError(
             f"Delta {found} is not tested", reason=Reason.VERSION_UNTESTED, about="Delta", hint=hint
         )
-    jvm.check_internals(spark)
+    _check_internals(spark)
+
+
+def _check_internals(spark: SparkSession) -> None:
+    """Another build of the same version may lack what we use of Spark's and Delta's internals."""
+    try:
+        jvm.try_internals(spark)
+        transaction.try_internals(spark)
+    except Py4JError as error:
+        raise SetupError(
+            "this build of Spark or Delta lacks an internal that the product relies on: "
+            + str(error).splitlines()[0],
+            reason=Reason.VERSION_UNTESTED,
+            about=f"Spark {spark.version}",
+            hint="pip install 'spark-dynamic-tables[local]' brings the tested versions",
+        ) from error

@@ -5,15 +5,16 @@ would look for them again: it reads the table three times, in ten to twenty Spar
 deletion vectors mark the rows that go, and one job writes those that come, with the change feed.
 Delta's writers also replay the log to learn which number stands; the checksum tells it.
 
-The classes are internal to Delta; `jvm.check_internals` asks for them at connect. A table without
-deletion vectors, or one that somebody changed since the comparison, is left to MERGE.
+The classes are internal to Delta; `try_internals` tries them at connect. A table without deletion
+vectors, or one that somebody changed since the comparison, is left to MERGE.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -21,14 +22,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from dynamic_tables.lake import bags, jvm
 from dynamic_tables.lake.base import Stamp
 from dynamic_tables.lake.jvm import DELTA, Java
-from dynamic_tables.names import quote
+from dynamic_tables.names import literal, quote
 
 CHANGE_TYPE = "_change_type"  # Delta's writer puts rows that have one into the change feed
 FILES_AT_MOST = 500  # that are looked through, one by one
-INLINE_BYTES_AT_MOST = 4_096  # a larger deletion vector is left to MERGE, which gives it a file
+INLINE_BYTES_AT_MOST = 4_096  # a larger deletion vector gets a file of its own
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-
-Positions = Mapping[str, Sequence[int]]  # by name of the file
 
 
 def append(session: SparkSession, location: str, rows: DataFrame | None, stamp: Stamp) -> None:
@@ -59,31 +58,26 @@ def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stam
     return True
 
 
-def replace_rows(session: SparkSession, location: str, difference: DataFrame, stamp: Stamp) -> bool:
+def replace_rows(session: SparkSession, location: str, difference: jvm.Held, stamp: Stamp) -> bool:
     """Turn the stored rows into the wanted ones; False if it cannot be done like this.
 
-    `difference` is a local relation (see `bags.counted`), found at the version `stamp.base`.
+    `difference` (see `bags.counted`) was found at the version `stamp.base`.
     """
-    gone = _positions(difference)
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
         snapshot = jvm.newest_snapshot(session, log)
-        files = _files(snapshot) if snapshot.version() == stamp.base else None
-        if files is None or not gone.keys() <= files.keys():
+        if snapshot.version() != stamp.base or not _has_deletion_vectors(snapshot):
             return False
-        removals = [
-            action
-            for name, rows in gone.items()
-            for action in _without_rows(session, log, files[name], rows)
-        ]
-        if None in removals:
+        marks = _marks(session, log, snapshot, difference)
+        if marks is None:
             return False
         transaction = _begin(session, log, snapshot, stamp)
         if transaction is not None:
             transaction.readWholeTable()  # whatever another writer commits meanwhile is a conflict
-            added = transaction.writeFiles(_written(difference)._jdf)
-            _count(session, transaction, _totals(difference))
-            _commit(session, transaction, [*jvm.items(added), *removals], stamp, _merging(session))
+            added = [*jvm.items(transaction.writeFiles(_written(difference)._jdf))]
+            _count(session, transaction, added, marks)
+            removed = [action for mark in marks for action in mark.actions()]
+            _commit(session, transaction, [*added, *removed], stamp, _merging(session))
     return True
 
 
@@ -127,7 +121,19 @@ def _merging(session: SparkSession) -> Java:
     return merge(none, none, none, none, empty, empty, empty)
 
 
-def _count(session: SparkSession, transaction: Java, totals: Mapping[str, int]) -> None:
+def _count(
+    session: SparkSession, transaction: Java, added: Sequence[Java], marks: Sequence[Mark]
+) -> None:
+    """Tell in the commit what MERGE would tell in its metrics."""
+    files = [action for action in added if jvm.class_name(action) == "AddFile"]
+    totals = {
+        "operationNumSourceRows": 0,
+        "numTargetRowsInserted": sum(jvm.option(file.numLogicalRecords()) or 0 for file in files),
+        "numTargetRowsUpdated": 0,
+        "numTargetRowsDeleted": sum(mark.rows for mark in marks),
+        "numTargetFilesAdded": len(files),
+        "numTargetBytesAdded": sum(file.size() for file in files),
+    }
     create = jvm.static(session, "org.apache.spark.sql.execution.metric.SQLMetrics", "createMetric")
     metrics = jvm.packages(session).java.util.HashMap()
     for name, value in totals.items():
@@ -137,17 +143,6 @@ def _count(session: SparkSession, transaction: Java, totals: Mapping[str, int]) 
     transaction.registerSQLMetrics(session._jsparkSession, jvm.scala_map(session, metrics))
 
 
-def _totals(difference: DataFrame) -> dict[str, int]:
-    """What MERGE would tell in its metrics."""
-    counts = difference.select(bags.HERE, bags.THERE).collect()
-    return {
-        "operationNumSourceRows": len(counts),
-        "numTargetRowsInserted": sum(max(here - there, 0) for here, there in counts),
-        "numTargetRowsDeleted": sum(max(there - here, 0) for here, there in counts),
-        "numTargetRowsUpdated": 0,
-    }
-
-
 def _now_ms() -> int:
     return int(time.time() * 1000)
 
@@ -155,30 +150,63 @@ def _now_ms() -> int:
 # Rows that come
 
 
-def _written(difference: DataFrame) -> DataFrame:
+def _written(difference: jvm.Held) -> DataFrame:
     """The rows that come, for the table and for its feed, and those that go, for its feed."""
+    frame = difference.frame
     excess = (F.col(bags.HERE) - F.col(bags.THERE)).cast("int")
     table, insert, delete = F.lit(None).cast("string"), F.lit("insert"), F.lit("delete")
     kinds = F.when(
         excess > 0,
         F.concat(F.array_repeat(table, excess), F.array_repeat(insert, excess)),
     ).otherwise(F.array_repeat(delete, -excess))
-    columns = [quote(name) for name in difference.columns if name not in bags.COUNTS]
-    return difference.select(*columns, F.explode(kinds).alias(CHANGE_TYPE)).coalesce(1)
+    columns = [quote(name) for name in frame.columns if name not in bags.COUNTS]
+    rows = frame.select(*columns, F.explode(kinds).alias(CHANGE_TYPE))
+    return rows.coalesce(1) if difference.is_local else rows
 
 
 # Rows that go
 
 
-def _positions(difference: DataFrame) -> Positions:
-    """Which rows of which files go: of equal rows any will do."""
-    found: dict[str, list[int]] = {}
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Rows of one file that go."""
+
+    file: Java
+    vector: Java  # all its rows that are gone then
+    rows: int  # those that go now
+
+    def actions(self) -> tuple[Java, ...]:
+        if self.vector.cardinality() == jvm.option(self.file.numPhysicalRecords()):
+            return (self.file.removeWithTimestamp(_now_ms(), True),)
+        both = self.file.removeRows(self.vector, True, True)
+        return both._1(), both._2()
+
+
+def _has_deletion_vectors(snapshot: Java) -> bool:
+    found = jvm.option(snapshot.metadata().configuration().get("delta.enableDeletionVectors"))
+    return found == "true"
+
+
+def _marks(
+    session: SparkSession, log: Java, snapshot: Java, difference: jvm.Held
+) -> list[Mark] | None:
+    """What goes from which files: of equal rows any will do. None if it cannot be told."""
     excess = (F.col(bags.THERE) - F.col(bags.HERE)).cast("int")
-    going = difference.where(excess > 0).select(F.slice(bags.PLACES, F.lit(1), excess))
-    for (places,) in going.collect():
-        for place in places:
-            found.setdefault(_name(place.file), []).append(place.row)
-    return found
+    places = F.slice(bags.PLACES, F.lit(1), excess).alias(bags.PLACES)
+    going = difference.frame.where(excess > 0).select(places)
+    if not difference.is_local:
+        return _marks_by_executors(session, log, snapshot, going)
+    positions: dict[str, list[int]] = {}
+    for (found,) in going.collect():
+        for place in found:
+            positions.setdefault(_name(place.file), []).append(place.row)
+    files = _files(snapshot, positions)
+    if files is None:
+        return None
+    marks = [_mark(session, log, files[name], rows) for name, rows in positions.items()]
+    if any(mark.vector.sizeInBytes() > INLINE_BYTES_AT_MOST for mark in marks):
+        return _marks_by_executors(session, log, snapshot, going)
+    return marks
 
 
 def _name(path: str) -> str:
@@ -186,40 +214,71 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _files(snapshot: Java) -> dict[str, Java] | None:
-    """The files of a table with their statistics, from its checksum; None if it does not tell."""
-    if jvm.option(snapshot.metadata().configuration().get("delta.enableDeletionVectors")) != "true":
-        return None
+def _files(snapshot: Java, names: Collection[str]) -> dict[str, Java] | None:
+    """Some files of a table with their statistics; None if there are too many to name."""
     files = jvm.all_files(snapshot)
     if files is None or files.size() > FILES_AT_MOST:
-        return None
-    return {_name(file.path()): file for file in jvm.items(files)}
+        if len(names) > FILES_AT_MOST:
+            return None
+        listed = ", ".join(literal(name) for name in names)
+        some = snapshot.allFiles().where(f"element_at(split(path, '/'), -1) IN ({listed})")
+        found = some.collectAsList()
+    else:
+        found = jvm.items(files)
+    by_name = {_name(file.path()): file for file in found}
+    return by_name if by_name.keys() >= set(names) else None
 
 
-def _without_rows(
-    session: SparkSession, log: Java, file: Java, rows: Sequence[int]
-) -> Iterator[Java | None]:
-    """The actions that take rows out of a file; None if they cannot be had."""
+def _mark(session: SparkSession, log: Java, file: Java, rows: Sequence[int]) -> Mark:
+    """A deletion vector that lies in the log itself."""
     bitmap = jvm.java_class(session, f"{DELTA}.deletionvectors.RoaringBitmapArray")()
     bitmap.addAll(jvm.long_sequence(session, rows))
     if file.deletionVector() is not None:
-        bitmap.merge(_marked(session, log, file))
-    if bitmap.cardinality() == jvm.option(file.numPhysicalRecords()):
-        yield file.removeWithTimestamp(_now_ms(), True)
-        return
+        conf = session._jsparkSession.sessionState().newHadoopConf()
+        store = jvm.java_class(session, f"{DELTA}.storage.dv.HadoopFileSystemDVStore")(conf)
+        create = jvm.static(session, f"{DELTA}.deletionvectors.StoredBitmap", "create")
+        bitmap.merge(create(file.deletionVector(), log.dataPath()).load(store))
     form = jvm.static(session, f"{DELTA}.deletionvectors.RoaringBitmapArrayFormat", "Portable")()
-    content = bitmap.serializeAsByteArray(form)
-    if len(content) > INLINE_BYTES_AT_MOST:
-        yield None
-        return
     inline = jvm.static(session, f"{DELTA}.actions.DeletionVectorDescriptor", "inlineInLog")
-    both = file.removeRows(inline(content, bitmap.cardinality()), True, True)
-    yield from (both._1(), both._2())
+    vector = inline(bitmap.serializeAsByteArray(form), bitmap.cardinality())
+    return Mark(file, vector, len(rows))
 
 
-def _marked(session: SparkSession, log: Java, file: Java) -> Java:
-    """The rows of a file that are deleted already."""
-    conf = session._jsparkSession.sessionState().newHadoopConf()
-    store = jvm.java_class(session, f"{DELTA}.storage.dv.HadoopFileSystemDVStore")(conf)
-    create = jvm.static(session, f"{DELTA}.deletionvectors.StoredBitmap", "create")
-    return create(file.deletionVector(), log.dataPath()).load(store)
+def _marks_by_executors(
+    session: SparkSession, log: Java, snapshot: Java, going: DataFrame
+) -> list[Mark] | None:
+    """Deletion vectors in files of their own, made where the rows are."""
+    place = F.explode(bags.PLACES).alias(bags.PLACE)
+    rows = going.select(place).select(f"{bags.PLACE}.file", f"{bags.PLACE}.row")
+    paths = {row.file for row in rows.select("file").distinct().collect()}
+    files = _files(snapshot, {_name(path) for path in paths})
+    if files is None:
+        return None
+    vectors = {path: files[_name(path)].deletionVector() for path in paths}
+    before = session.createDataFrame(
+        [(path, vector and vector.serializeToBase64()) for path, vector in vectors.items()],
+        "file STRING, deletionVectorId STRING",
+    )
+    wanted = rows.join(F.broadcast(before), "file").select(  # the names that Delta's builder wants
+        F.col("file").alias("filePath"), F.col("row").alias("rowIndexCol"), "deletionVectorId"
+    )
+    helper = f"{DELTA}.commands.DeletionVectorBitmapGenerator"
+    build = jvm.static(session, helper, "buildDeletionVectors")
+    found = build(session._jsparkSession, wanted._jdf, log, 0)
+    return [
+        Mark(files[_name(made.filePath())], made.deletionVector(), made.matchedRowCount())
+        for made in jvm.items(found)
+    ]
+
+
+def try_internals(session: SparkSession) -> None:
+    """Try what can be tried without a table; raises Py4JError when a signature is missing."""
+    nothing = jvm.some(session, None)
+    _writing(session, "Append")
+    _merging(session)
+    jvm.java_class(session, f"{DELTA}.actions.SetTransaction")("", 1, nothing)
+    bitmap = jvm.java_class(session, f"{DELTA}.deletionvectors.RoaringBitmapArray")()
+    bitmap.addAll(jvm.long_sequence(session, [1]))
+    form = jvm.static(session, f"{DELTA}.deletionvectors.RoaringBitmapArrayFormat", "Portable")()
+    inline = jvm.static(session, f"{DELTA}.actions.DeletionVectorDescriptor", "inlineInLog")
+    inline(bitmap.serializeAsByteArray(form), bitmap.cardinality()).serializeToBase64()

@@ -11,9 +11,11 @@ from dynamic_tables.compiler.plan import DeltaPlan, Possible
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import InvalidInput, Refused
-from dynamic_tables.model import Action, Build, Pin, Strategy
+from dynamic_tables.lake.base import Moves, Sizes
+from dynamic_tables.model import Action, Build, Estimate, Pin, RefreshRecord, Strategy
 from dynamic_tables.options import RefreshMode
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh import costs
 
 INCREMENTAL = (Strategy.APPEND, Strategy.MERGE, Strategy.KEYS, Strategy.ROWS)
 # Reasons for which even REFRESH_MODE = INCREMENTAL computes the whole query.
@@ -31,7 +33,10 @@ class Facts:
     clock_moved: bool
     foreign_change: bool
     without_feed: bool  # a source that changed does not tell its changes
+    moves: Moves | None  # None: there is no build to go on from
     plan: Callable[[], DeltaPlan | NotIncremental]  # made only when it is needed
+    sizes: Callable[[], Sizes | None]  # looked up only when they are needed
+    history: Callable[[], Sequence[RefreshRecord]]
     forced: Strategy | None
 
 
@@ -42,13 +47,19 @@ class Decision:
     action: Action
     strategy: Strategy
     reason: Reason
+    estimates: tuple[Estimate, ...] = ()  # the strategy's and the others'
+
+    @property
+    def estimate(self) -> Estimate | None:
+        return next((e for e in self.estimates if e.strategy is self.strategy), None)
 
 
 def decide(facts: Facts) -> Decision:
-    """What to do; refuses a recomputation that the table's mode rules out."""
+    """What to do; refuses what the table's mode or its limit rules out."""
     decision = _decide(facts)
     if decision.strategy is Strategy.FULL:
         check_mode(facts.definition, decision.reason)
+    check_limit(facts.definition, decision)
     return decision
 
 
@@ -60,6 +71,20 @@ def check_mode(definition: Definition, reason: Reason) -> None:
             reason=Reason.MODE_REFUSES_FULL,
             about=str(definition.name),
             hint=f"REFRESH DYNAMIC TABLE {definition.name} FULL, or REFRESH_MODE = AUTO",
+        )
+
+
+def check_limit(definition: Definition, decision: Decision) -> None:
+    """MAX_SCAN_BYTES: a refresh that would read more refuses, unless somebody asked for it."""
+    limit, expected = definition.options.max_scan_bytes, decision.estimate
+    if limit is None or expected is None or expected.bytes <= limit:
+        return
+    if decision.reason not in UNAVOIDABLE:
+        raise Refused(
+            f"the refresh would read {expected.bytes:,} bytes, MAX_SCAN_BYTES is {limit:,}",
+            reason=Reason.SCAN_LIMIT,
+            about=str(definition.name),
+            hint=f"ALTER DYNAMIC TABLE {definition.name} SET MAX_SCAN_BYTES = {expected.bytes}",
         )
 
 
@@ -95,16 +120,42 @@ def _by_changes(facts: Facts) -> Decision:
         return _full(Action.REFRESH, Reason.NON_DETERMINISTIC)
     if facts.without_feed:
         return _full(Action.REFRESH, Reason.NO_FEED)
-    strategy = facts.forced or cheapest(plan, facts.definition)
+    found = possible(plan, facts.definition)
+    ways = [strategy for strategy in INCREMENTAL if found[strategy] is None]
+    estimates = _estimates([*ways, Strategy.FULL], plan, facts)
     if facts.forced is not None:
         _check_possible(plan, facts.definition, facts.forced)
-    return Decision(action=Action.REFRESH, strategy=strategy, reason=why)
+        chosen = facts.forced
+    else:
+        chosen = _chosen(ways, estimates, facts.definition)
+    if chosen is Strategy.FULL:
+        why = Reason.DEARER
+    return Decision(action=Action.REFRESH, strategy=chosen, reason=why, estimates=estimates)
 
 
-def cheapest(plan: DeltaPlan, definition: Definition) -> Strategy:
-    """The first one that is possible; `rows` always is, but for floating aggregates `keys`."""
-    found = possible(plan, definition)
-    return next(strategy for strategy in INCREMENTAL if found[strategy] is None)
+def _estimates(ways: Sequence[Strategy], plan: DeltaPlan, facts: Facts) -> tuple[Estimate, ...]:
+    sizes = facts.sizes()
+    if sizes is None:
+        return ()
+    shape = costs.Shape(joins=plan.scans > 1, linear=plan.monotone)
+    return costs.estimates(ways, sizes, shape, facts.history())
+
+
+def _chosen(
+    ways: Sequence[Strategy], estimates: Sequence[Estimate], definition: Definition
+) -> Strategy:
+    """The cheapest one; in the order of INCREMENTAL where nothing is known of their costs.
+
+    The user's CARDINALITY_THRESHOLD stands for the comparison with `full`: the affected keys are
+    counted first (see `WorkArea.delta`).
+    """
+    by_changes = [estimate for estimate in estimates if estimate.strategy in ways]
+    options = definition.options
+    if not by_changes:
+        return ways[0]
+    if options.cardinality_threshold is not None or options.refresh_mode is RefreshMode.INCREMENTAL:
+        return costs.cheapest(by_changes).strategy
+    return costs.cheapest(estimates).strategy
 
 
 def possible(plan: DeltaPlan | NotIncremental, definition: Definition) -> Possible:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.lake.base import Commit, Lake, Standing
-from dynamic_tables.model import Build, Cut, Pin, Strategy
+from dynamic_tables.lake.base import Commit, Lake, Moves, Standing
+from dynamic_tables.model import Build, Cut, Pin, RefreshRecord, Strategy
 from dynamic_tables.refresh.cut import CLOCK
 from dynamic_tables.refresh.decide import Facts
 
@@ -19,10 +19,23 @@ def gather(
     standing: Standing,
     cut: Cut,
     pins: Sequence[Pin],
+    history: Callable[[], Sequence[RefreshRecord]] = tuple,
     forced: Strategy | None = None,
 ) -> Facts:
     """What happened since the build."""
     moved = frozenset(_moved(lake, definition, build, pins)) if build else frozenset()
+    clock_moved = build is not None and build.cut.versions.get(CLOCK) != cut.versions.get(CLOCK)
+    moves = None
+    if build is not None:
+        moves = Moves(
+            before=build.pins,
+            after=pins,
+            then=build.cut.instant,
+            now=cut.instant,
+            moved=moved,
+            clock_moved=clock_moved,
+        )
+    complete = len(pins) == len(definition.sources)  # not while a parent is still to be refreshed
     return Facts(
         definition=definition,
         build=build,
@@ -32,7 +45,10 @@ def gather(
             not lake.has_feed(source) for source in definition.sources if source.name.key in moved
         ),
         plan=lambda: lake.plan_of(definition),
-        clock_moved=bool(build) and build.cut.versions.get(CLOCK) != cut.versions.get(CLOCK),
+        moves=moves,
+        sizes=lambda: lake.sizes(definition, moves) if moves and complete else None,
+        history=history,
+        clock_moved=clock_moved,
         foreign_change=bool(build) and _foreign(lake, definition, build.version, standing.version),
         forced=forced,
     )

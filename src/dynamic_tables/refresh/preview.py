@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamic_tables.errors import DynamicTablesError
-from dynamic_tables.model import Action, Strategy, TableState
+from dynamic_tables.model import Action, Estimate, Strategy, TableState
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.decide import Decision, decide
 from dynamic_tables.refresh.facts import gather
 from dynamic_tables.refresh.run import GraphRefresh, Plan, Request
+from dynamic_tables.refresh.table import REMEMBERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +25,24 @@ class Planned:
     strategy: Strategy | None
     reason: Reason
     detail: str  # which sources moved, or why the table is skipped
+    estimates: tuple[Estimate, ...] = ()  # of the strategies that are possible
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Of the strategy that would be taken."""
+        return next((e for e in self.estimates if e.strategy is self.strategy), None)
 
     def as_json(self) -> dict[str, Any]:
+        expected = self.estimate
         return {
             "table": str(self.table),
             "action": self.action.value,
             "strategy": self.strategy.value if self.strategy else None,
             "reason": self.reason.value,
             "detail": self.detail,
+            "bytes": expected.bytes if expected else None,
+            "seconds": round(expected.seconds, 2) if expected else None,
+            "estimates": [estimate.as_json() for estimate in self.estimates],
         }
 
 
@@ -78,6 +89,7 @@ def _planned(
         strategy=decision.strategy,
         reason=decision.reason,
         detail="changed: " + ", ".join(moved) if moved else "",
+        estimates=decision.estimates,
     )
 
 
@@ -102,6 +114,7 @@ def _decide(
         standing=context.lake.standing(definition),
         cut=cut,
         pins=pins,
+        history=lambda: context.store.history(definition.table_id, REMEMBERED),
     )
     facts = replace(facts, moved=facts.moved | pending)
     names = {source.name.key: str(source.name) for source in definition.sources}

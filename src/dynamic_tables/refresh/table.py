@@ -30,12 +30,14 @@ from dynamic_tables.refresh.writer import Order, TableWriter, Write
 from dynamic_tables.steps import Step
 from dynamic_tables.store import Claim
 
+REMEMBERED = 50  # refreshes that a decision looks back to
+
 
 class TableRefresh:
     """One table on its way to one cut."""
 
     def __init__(self, context: Context, order: Order, claim: Claim) -> None:
-        self._lake = context.lake
+        self._lake, self._store = context.lake, context.store
         self._writer = TableWriter(context, order, claim)
         self._recovery = Recovery(context, claim, self._writer)
 
@@ -64,6 +66,7 @@ class TableRefresh:
             standing=standing,
             cut=self._order.cut,
             pins=self._order.pins,
+            history=lambda: self._store.history(self._definition.table_id, REMEMBERED),
             forced=self._order.forced,
         )
         decision = decide(facts)
@@ -143,18 +146,10 @@ class TableRefresh:
         facts: Facts,
     ) -> tuple[Decision, Write]:
         """Only what the sources' changes make of the table; recompute where they cannot be had."""
-        assert state.build is not None
         plan = facts.plan()
         assert isinstance(plan, DeltaPlan)
-        moves = Moves(
-            before=state.build.pins,
-            after=self._order.pins,
-            then=state.build.cut.instant,
-            now=self._order.cut.instant,
-            moved=facts.moved,
-            clock_moved=facts.clock_moved,
-        )
-        found = self._delta(area, plan, decision.strategy, moves, standing)
+        assert facts.moves is not None
+        found = self._delta(area, plan, decision.strategy, facts.moves, standing)
         if isinstance(found, Reason):
             check_mode(self._definition, found)
             full = replace(decision, strategy=Strategy.FULL, reason=found)

@@ -69,6 +69,7 @@ class TableWriter:
 
     def __init__(self, context: Context, order: Order, claim: Claim) -> None:
         self._store, self._lake = context.store, context.lake
+        self._settings = context.settings
         self._claim = claim
         self._watch = Stopwatch()
         self._started_at = context.clock()
@@ -120,7 +121,21 @@ class TableWriter:
         )
         self._lake.publish(self.definition)
         self.step(Step.REGISTERED)
-        return self.finish(intent, commit, decision, state.build, write.area.work())
+        work = write.area.work()
+        return self.finish(intent, commit, decision, state.build, work, note=self._compacted())
+
+    def _compacted(self) -> str | None:
+        """Many small files are merged, so that readers stay fast; no row changes."""
+        limit = self._settings["compact_files"]
+        files = self._lake.small_files(self.definition) if limit else 0
+        if not limit or files < limit:
+            return None
+        try:
+            self._lake.optimize(self.definition)
+        except self._lake.faults as error:  # the rows stand: they are as right as before
+            told = self._lake.told(error, about=str(self.definition.name))
+            return f"its {files} files could not be compacted: {told.message}"
+        return f"{files} files were compacted"
 
     def finish(
         self,
@@ -129,6 +144,8 @@ class TableWriter:
         decision: Decision,
         before: Build | None,
         work: Work,
+        *,
+        note: str | None = None,
     ) -> RefreshRecord:
         build = build_of(commit)
         record = self.record(
@@ -137,6 +154,7 @@ class TableWriter:
             cut_from=before.cut if before else None,
             work=with_metrics(work, commit.metrics),
             refresh_id=intent.refresh_id,
+            note=note,
         )
         self.keep(record, build, close_intent=intent.sequence)
         return record
@@ -154,6 +172,7 @@ class TableWriter:
         cut_from: Cut | None,
         work: Work,
         refresh_id: str | None = None,
+        note: str | None = None,
     ) -> RefreshRecord:
         return RefreshRecord(
             refresh_id=refresh_id or self.order.refresh_id,
@@ -169,11 +188,12 @@ class TableWriter:
             cut=build.cut,
             pins=build.pins,
             work=work,
+            estimates=decision.estimates,
             started_at=self._started_at,
             duration_ms=self._watch.total_ms,
             steps_ms=dict(self._watch.laps),
             trigger=self.order.trigger,
-            note=behind_note(build.pins),
+            note="; ".join(filter(None, (behind_note(build.pins), note))) or None,
         )
 
     def keep(self, record: RefreshRecord, build: Build, *, close_intent: int | None) -> None:

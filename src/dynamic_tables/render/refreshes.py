@@ -78,11 +78,14 @@ def plan_table(planned: Sequence[Planned]) -> RenderableType:
             row.action.value,
             row.strategy.value if row.strategy else "",
             row.reason.value,
+            f"{row.estimate.bytes:,}" if row.estimate else "",
+            f"{row.estimate.seconds:.1f}" if row.estimate else "",
             row.detail,
         ]
         for row in planned
     ]
-    return grid(["table", "action", "strategy", "reason", "detail"], rows)
+    headings = ["table", "action", "strategy", "reason", "bytes", "seconds", "detail"]
+    return grid(headings, rows)
 
 
 def declared_text(declared: Declared) -> RenderableType:

@@ -200,6 +200,7 @@ refresh_history = Table(
     Column("files_written", Number),
     Column("spark_jobs", Number),
     Column("cardinality_ratio", Float),
+    Column("estimates", Json),
     Column("started_at", UtcTime, nullable=False),
     Column("duration_ms", Number, nullable=False),
     Column("steps_ms", Json, nullable=False),

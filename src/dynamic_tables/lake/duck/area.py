@@ -66,6 +66,7 @@ class DuckArea:
         self._lake = lake
         self._cursor = cursor
         self._label = label
+        self._cardinality_ratio: float | None = None
 
     # Computing
 
@@ -142,7 +143,7 @@ class DuckArea:
 
     def _affected(
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
-    ) -> Delta:
+    ) -> Delta | Reason:
         """`keys`: the rows of the affected keys against the stored ones."""
         names = [column.name for column in definition.stored_columns]
         found = plan.replacement(now, f"temp.{KEYS}", definition.inexact)
@@ -150,6 +151,8 @@ class DuckArea:
             self._keep(bags.nothing(names))
             return Delta(strategy=Strategy.KEYS, changes=0)
         self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {KEYS} AS {found.keys}")
+        if self._exceeds_threshold(definition, f"temp.{KEYS}", base):
+            return Reason.ABOVE_THRESHOLD
         stored = (
             f"(SELECT * FROM (FROM {self._lake.stored_at(definition, base)}) AS v WHERE EXISTS "  # noqa: S608
             f"(SELECT 1 FROM temp.{KEYS} AS k WHERE {same_keys(found.columns, 'v', 'k')}))"
@@ -158,7 +161,9 @@ class DuckArea:
         self._keep(bags.difference(typed, stored, names))
         return Delta(strategy=Strategy.KEYS, changes=self._size())
 
-    def _merged(self, definition: Definition, plan: DeltaPlan, now: Situation, base: int) -> Delta:
+    def _merged(
+        self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
+    ) -> Delta | Reason:
         """`merge`: the new rows of the changed groups against their stored ones."""
         names = [column.name for column in definition.stored_columns]
         stored = f"(FROM {self._lake.stored_at(definition, base)})"
@@ -167,6 +172,8 @@ class DuckArea:
             self._keep(bags.nothing(names))
             return Delta(strategy=Strategy.MERGE, changes=0)
         self._make(MERGED.parts, found.parts)
+        if self._exceeds_threshold(definition, MERGED.parts, base):
+            return Reason.ABOVE_THRESHOLD
         self._make(MERGED.rows, found.rows)
         self._make(MERGED.groups, found.groups)
         self._make(MERGED.keys, found.keys)
@@ -175,6 +182,16 @@ class DuckArea:
             new += f" UNION ALL SELECT {_typed(definition)} FROM ({found.recomputed})"  # noqa: S608
         self._keep(bags.difference(f"({new})", MERGED.rows, names))
         return Delta(strategy=Strategy.MERGE, changes=self._size())
+
+    def _exceeds_threshold(self, definition: Definition, affected: str, base: int) -> bool:
+        """Whether more keys are affected than the user allows, as a share of the stored rows."""
+        allowed = definition.options.cardinality_threshold
+        if allowed is None:
+            return False
+        keys = self._value(f"SELECT count(*) FROM {affected}")  # noqa: S608  a constant
+        stored = self._value(f"SELECT count(*) FROM {self._lake.stored_at(definition, base)}")  # noqa: S608
+        self._cardinality_ratio = min(1.0, keys / stored) if stored else None
+        return self._cardinality_ratio is not None and self._cardinality_ratio > allowed
 
     def _make(self, table: str, query: str) -> None:
         self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {table.partition('.')[2]} AS {query}")
@@ -322,7 +339,7 @@ class DuckArea:
 
     def work(self) -> Work:
         """DuckDB does not tell what it read; the rows are in the commit's figures."""
-        return Work()
+        return Work(cardinality_ratio=self._cardinality_ratio)
 
     def progress(self) -> Progress:
         return Progress(label=self._label)

@@ -15,7 +15,7 @@ import duckdb
 
 from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
-from dynamic_tables.lake.base import Commit, Standing
+from dynamic_tables.lake.base import Commit, Moves, Standing
 from dynamic_tables.lake.duck import own
 from dynamic_tables.lake.duck.catalog import Catalog, Table, View
 from dynamic_tables.lake.duck.connection import Connection
@@ -264,6 +264,13 @@ class StoredTables:
             ):
                 self._instance.rows(f"CALL {call}", [SMALL_LAKE, name.schema, name.name])
             self._instance.changed()
+
+    def sizes(self, definition: Definition, moves: Moves) -> None:
+        """Unknown: tables of this lake are small, and the order of strategies will do."""
+
+    def small_files(self, definition: Definition) -> int:  # noqa: ARG002
+        """None: DuckLake keeps small changes in its catalog."""
+        return 0
 
     # Looking
 

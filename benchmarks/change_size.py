@@ -1,0 +1,118 @@
+"""Change size: how the cost of a refresh follows the size of the change, against recomputing.
+
+A fact table, an aggregate by keys, a join with an aggregate, and the newest rows of each key.
+Changes of 100 rows up to a tenth of the table, insert-only and mixed. In turn: the refresh as it
+chooses, each strategy forced, and the recomputation by Spark (which is what open-source Spark
+offers: truncate, query, write).
+"""
+
+from __future__ import annotations
+
+from common import Lake, Measured, arguments, in_turn, report
+
+import dynamic_tables as dt
+from dynamic_tables.refresh.decide import possible
+
+FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+QUERIES = {
+    "aggregate": "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM fact GROUP BY k",
+    "join + aggregate": (
+        "SELECT d.region, f.k, count(*) AS n, sum(f.v) AS s FROM fact f JOIN dim d ON f.k = d.k"
+        " GROUP BY d.region, f.k"
+    ),
+    "top 2 of each key": (
+        "SELECT k, id, v FROM fact"
+        " QUALIFY row_number() OVER (PARTITION BY k ORDER BY v DESC, id) <= 2"
+    ),
+}
+SHARES = (0.0001, 0.001, 0.01, 0.1)
+
+
+def prepare(tables: dt.DynamicTables, rows: int, keys: int) -> None:
+    tables.sql(
+        f"CREATE TABLE fact USING delta {FEED} AS"
+        f" SELECT id, pmod(xxhash64(id), {keys}) AS k, pmod(id * 7919, 10007) AS v"
+        f" FROM range({rows})"
+    )
+    tables.sql(
+        f"CREATE TABLE dim USING delta {FEED} AS"
+        f" SELECT id AS k, id % 7 AS region FROM range({keys})"
+    )
+
+
+def change(tables: dt.DynamicTables, rows: int, keys: int, number: int, *, mixed: bool) -> None:
+    """Rows with random keys come; if mixed, as many old ones change or go."""
+    start = 10**10 + number * 10**8
+    tables.sql(
+        f"INSERT INTO fact SELECT id, pmod(xxhash64(id), {keys}), pmod(id * 7919, 10007)"
+        f" FROM range({start}, {start + rows})"
+    )
+    if mixed:
+        step = max(1, 10**6 // rows)
+        some = f"id % {step} = {number % step} AND id < {rows * step // 2}"
+        tables.sql(f"UPDATE fact SET v = v + 1 WHERE {some}")
+        tables.sql(f"DELETE FROM fact WHERE {some} AND id % 3 = 0")
+
+
+def ways(tables: dt.DynamicTables, name: str, query: str) -> list[str]:
+    """The strategies that a query has; one table for each, and one that may choose."""
+    tables.create(f"{name}_auto", query, auxiliary_columns="AUTO")
+    definition = tables.show(f"{name}_auto").definition
+    found = possible(tables.lake.plan_of(definition), definition)
+    strategies = [
+        str(s) for s, why in found.items() if why is None and s not in ("no_data", "full")
+    ]
+    for strategy in strategies:
+        tables.create(f"{name}_{strategy}", query)
+    tables.sql(f"CREATE TABLE {name}_whole USING delta AS {query}")
+    return strategies
+
+
+def measure(
+    tables: dt.DynamicTables, name: str, query: str, strategies: list[str], rounds: int
+) -> dict[str, Measured]:
+    def refresh(strategy: str | None) -> int:
+        table = f"{name}_{strategy or 'auto'}"
+        record = tables.refresh(table, strategy=strategy)[table]
+        return record.work.spark_jobs or 0
+
+    found = {
+        "recompute": lambda _: tables.sql(f"INSERT OVERWRITE {name}_whole {query}"),
+        "refresh": lambda _: refresh(None),
+    } | {s: lambda _, s=s: refresh(s) for s in strategies}
+    return in_turn(tables.spark, found, rounds=rounds)
+
+
+def main() -> None:
+    wanted = arguments(__doc__)
+    rows, keys = (2_000_000, 100_000) if wanted.quick else (20_000_000, 1_000_000)
+    shares = (*(100 / rows, *SHARES[:3]),) if wanted.quick else (100 / rows, *SHARES)
+    lines = [
+        "| query | change | rows | way | median s | times faster than recomputing | Spark jobs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    with Lake() as tables:
+        prepare(tables, rows, keys)
+        named = {f"q{n}": query for n, query in enumerate(QUERIES.values())}
+        strategies = {name: ways(tables, name, query) for name, query in named.items()}
+        number = 0
+        for mixed in (False, True):
+            for share in (shares[0], *shares):  # the first one is repeated: it warms up
+                number += 1
+                size = max(1, round(rows * share))
+                change(tables, size, keys, number, mixed=mixed)
+                for title, (name, query) in zip(QUERIES, named.items(), strict=True):
+                    found = measure(tables, name, query, strategies[name], 1)
+                    base = found["recompute"].median
+                    kind = "mixed" if mixed else "inserts"
+                    lines += [
+                        f"| {title} | {kind} | {size:,} | {way} | {m.median:.2f} |"
+                        f" {base / m.median:.1f} | {m.jobs[0]} |"
+                        for way, m in found.items()
+                    ]
+                    print("\n".join(lines[-len(found) :]), flush=True)
+    report(f"Change size: {rows:,} rows, {keys:,} keys", "\n".join(lines), save=wanted.save)
+
+
+if __name__ == "__main__":
+    main()

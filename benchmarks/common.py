@@ -1,0 +1,97 @@
+"""What all benchmarks share: ways side by side in one run, told as ratios, kept with the machine.
+
+Absolute times mean nothing: only ways that were measured in turn, in the same session, compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dynamic_tables as dt
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+Way = Callable[[int], Any]  # does it once; the number of the round
+
+
+@dataclass(slots=True)
+class Measured:
+    """One way of doing something."""
+
+    seconds: list[float] = field(default_factory=list)
+    jobs: list[int] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def in_turn(
+    spark: Any, ways: Mapping[str, Way], *, rounds: int, warm_up: int = 0
+) -> dict[str, Measured]:
+    """Each way once a round, so that a slow minute hits all of them."""
+    found = {name: Measured() for name in ways}
+    for number in range(-warm_up, rounds):
+        for name, way in ways.items():
+            label = f"{name} {number} {time.monotonic_ns()}"
+            spark.sparkContext.setJobGroup(label, label)
+            begun = time.perf_counter()
+            jobs = way(number)
+            seconds = time.perf_counter() - begun
+            if number >= 0:
+                found[name].seconds.append(seconds)
+                counted = len(spark.sparkContext.statusTracker().getJobIdsForGroup(label))
+                found[name].jobs.append(jobs if isinstance(jobs, int) else counted)
+    return found
+
+
+def table(found: Mapping[str, Measured], *, against: str) -> str:
+    """The medians and their ratios to one of the ways, as Markdown."""
+    base = found[against].median
+    lines = ["| way | median s | ratio | Spark jobs |", "|---|---|---|---|"]
+    for name, way in found.items():
+        ratio = way.median / base
+        jobs = f"{statistics.median(way.jobs):g}"
+        lines.append(f"| {name} | {way.median:.2f} | {ratio:.2f} | {jobs} |")
+    return "\n".join(lines)
+
+
+def arguments(doc: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small data, few rounds")
+    parser.add_argument("--save", action="store_true", help=f"add the figures to {RESULTS.name}")
+    return parser.parse_args()
+
+
+class Lake:
+    """A lake in a temporary folder, warmed up or not, that goes when it is done with."""
+
+    def __enter__(self) -> dt.DynamicTables:
+        self._folder = tempfile.mkdtemp(prefix="dynamic-tables-benchmark-")
+        self._tables = dt.connect(Path(self._folder) / "lake", memory="6g")
+        return self._tables
+
+    def __exit__(self, *_: object) -> None:
+        self._tables.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def report(title: str, text: str, *, save: bool) -> None:
+    """Print a section; with --save, keep it."""
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    when = datetime.now(UTC).strftime("%Y-%m-%d")
+    section = f"## {title}\n\n{when}, {machine}\n\n{text}\n"
+    print(section)
+    if save:
+        with RESULTS.open("a", encoding="utf-8") as file:
+            file.write(f"\n{section}")

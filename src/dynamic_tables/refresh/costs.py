@@ -1,0 +1,104 @@
+"""What each strategy of a table would cost, told before anything is read.
+
+Almost all of a refresh is scanning: the changes, the sources (`full`, `keys`, and the other sides
+of joins), the stored rows. So a strategy is weighed in bytes, some of which are dearer than others,
+and seconds are a fixed part and the weight at a certain speed. What the table's own refreshes took
+corrects the seconds of each strategy. A strategy that was not taken for long is believed in again,
+little by little: one bad measurement does not decide for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dynamic_tables.lake.base import Sizes
+from dynamic_tables.model import Estimate, Outcome, RefreshRecord, Strategy
+
+FIXED_S = 1.0  # of every strategy: what a refresh of a tiny table takes
+BYTES_PER_S = 40 * 2**20  # a scan with an aggregate, two cores
+TELLING = BYTES_PER_S  # a weight from which the time of a refresh tells how fast it scans
+BOUND = 20.0  # no correction is greater
+REMEMBERED = 5  # refreshes of one strategy that count
+FORGOTTEN = 20  # refreshes of the table after which half of a correction is gone
+MARGIN = 0.9  # another strategy must be this much cheaper than the one before it in order,
+MARGIN_S = 0.5  # and by so many seconds: small tables are not worth an argument
+
+# What a byte of each kind weighs, against a byte of a source that is read for a recomputation.
+CHANGED, STORED, SEARCHED = 2.0, 1.0, 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the costs of a query's strategies depend on."""
+
+    joins: bool  # changes are joined with rows of the sources
+    linear: bool  # the changes of the result are the query over the changes of the sources
+
+
+def estimates(
+    strategies: Iterable[Strategy], sizes: Sizes, shape: Shape, history: Sequence[RefreshRecord]
+) -> tuple[Estimate, ...]:
+    """What each of some strategies would cost; `history` has the newest refresh first."""
+    return tuple(
+        _estimate(strategy, sizes, shape, correction(strategy, history)) for strategy in strategies
+    )
+
+
+def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) -> Estimate:
+    changed, searched, stored = _read(strategy, sizes, shape)
+    if strategy is Strategy.FULL:
+        weight = float(searched)
+    else:
+        weight = CHANGED * changed + SEARCHED * searched + STORED * stored
+    return Estimate(
+        strategy=strategy,
+        bytes=changed + searched + stored,
+        weight=round(weight),
+        seconds=FIXED_S + corrected * weight / BYTES_PER_S,
+    )
+
+
+def _read(strategy: Strategy, sizes: Sizes, shape: Shape) -> tuple[int, int, int]:
+    """The bytes that a strategy reads: of changes, of sources, and of stored rows."""
+    joined = sizes.source_bytes if shape.joins else 0
+    match strategy:
+        case Strategy.FULL:
+            return 0, sizes.source_bytes, 0
+        case Strategy.APPEND:
+            return sizes.changed_bytes, joined, 0
+        case Strategy.KEYS:
+            return sizes.changed_bytes, sizes.source_bytes, sizes.stored_bytes
+        case Strategy.ROWS if not shape.linear:  # the affected rows, before and after
+            return sizes.changed_bytes, 2 * sizes.source_bytes, sizes.stored_bytes
+        case _:
+            return sizes.changed_bytes, joined, sizes.stored_bytes
+
+
+def correction(strategy: Strategy, history: Sequence[RefreshRecord]) -> float:
+    """By how much scanning was dearer on this table than it was weighed; 1: nothing is known.
+
+    Refreshes that scanned little tell of the fixed part only, and of a process that just started.
+    """
+    done = [record for record in history if record.outcome is Outcome.DONE]
+    taken = [
+        (age, max(record.duration_ms / 1000 - FIXED_S, 0.0) * BYTES_PER_S / estimate.weight)
+        for age, record in enumerate(done)
+        for estimate in record.estimates
+        if record.strategy is strategy is estimate.strategy and estimate.weight >= TELLING
+    ][:REMEMBERED]
+    if not taken:
+        return 1.0
+    faded = 0.5 ** (taken[0][0] / FORGOTTEN)
+    found = median(ratio for _, ratio in taken)
+    return min(max(found, 1 / BOUND), BOUND) ** faded
+
+
+def cheapest(found: Sequence[Estimate]) -> Estimate:
+    """The first one, unless a later one is cheaper by more than a guess may be wrong."""
+    best = found[0]
+    for other in found[1:]:
+        if other.seconds < MARGIN * best.seconds and other.seconds < best.seconds - MARGIN_S:
+            best = other
+    return best

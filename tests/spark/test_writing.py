@@ -1,0 +1,111 @@
+"""How differences reach a Delta table: by position, by MERGE where that cannot be, compacted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+import dynamic_tables as dt
+from dynamic_tables.lake import area, transaction
+from oracle import check
+
+pytestmark = pytest.mark.spark
+
+FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dt.DynamicTables]:
+    folder = tmp_path_factory.mktemp("writing") / "lake"
+    tables = dt.connect(folder, jvm="quick", say=lambda _: None, compact_files=3)
+    tables.sql(f"CREATE TABLE fact (k INT, v INT) USING delta {FEED}")
+    tables.sql("INSERT INTO fact VALUES (1, 1), (1, 1), (1, 1), (2, 2), (NULL, 3), (4, 4)")
+    tables.create("copies", "SELECT k, v FROM fact", initialize="ON_SCHEDULE")
+    tables.create(
+        "grouped",
+        "SELECT k, count(*) AS n, sum(v) AS s FROM fact GROUP BY k",
+        initialize="ON_SCHEDULE",
+        cardinality_threshold=0.6,
+    )
+    tables.refresh()
+    yield tables
+    tables.close()
+
+
+def operations(tables: dt.DynamicTables, name: str) -> list[str]:
+    history = tables.sql(f"DESCRIBE HISTORY {name}").collect()
+    return [row.operation for row in history]
+
+
+def test_of_equal_rows_as_many_go_as_should(lake: dt.DynamicTables) -> None:
+    lake.sql("UPDATE fact SET v = 9 WHERE k = 2")
+    lake.sql("INSERT INTO fact VALUES (1, 1), (4, 5)")
+    lake.refresh("copies")
+    lake.sql("DELETE FROM fact WHERE k IS NULL")
+    lake.sql("INSERT OVERWRITE fact SELECT * FROM VALUES (1, 1), (1, 1), (2, 9), (4, 4), (4, 5)")
+    record = lake.refresh("copies")["copies"]
+    assert (record.strategy, record.work.rows_inserted, record.work.rows_deleted) == ("rows", 0, 3)
+    check(lake, "copies")
+    feed = lake.changes("copies", record.version or 0, record.version or 0).collect()
+    assert Counter((row.k, row.v, row["_change_type"]) for row in feed) == {
+        (1, 1, "delete"): 2,
+        (None, 3, "delete"): 1,
+    }
+
+
+def test_many_rows_are_marked_by_the_executors(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the rows that go are too many for the log, with and without bringing them here."""
+    lake.sql("UPDATE fact SET v = v + 10 WHERE k = 4")
+    monkeypatch.setattr(transaction, "INLINE_BYTES_AT_MOST", 0)
+    record = lake.refresh("copies")["copies"]
+    assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
+    check(lake, "copies")
+    monkeypatch.setattr(area, "SMALL_CHANGES", 0)
+    lake.sql("UPDATE fact SET v = v + 1 WHERE k = 1")
+    record = lake.refresh("copies")["copies"]
+    assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
+    check(lake, "copies")
+
+
+def test_small_files_are_compacted(lake: dt.DynamicTables) -> None:
+    """By the refresh that finds too many; no row changes, and the next refresh goes on."""
+    assert "OPTIMIZE" in operations(lake, "copies")
+    noted = [record.note or "" for record in lake.history("copies")]
+    assert any("files were compacted" in note for note in noted)
+    assert "FOREIGN_CHANGE" not in {record.reason for record in lake.history("copies")}
+
+
+def test_without_deletion_vectors_rows_are_merged(lake: dt.DynamicTables) -> None:
+    name = lake.show("copies").definition.name.sql
+    lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableDeletionVectors = false)")
+    lake.sql("UPDATE fact SET v = 0 WHERE k = 2")
+    assert lake.refresh("copies")["copies"].strategy == "rows"
+    merges = lake.sql("DESCRIBE HISTORY copies").where("operation = 'MERGE'").collect()
+    assert merges[0].operationParameters["predicate"] != "[]"  # Delta's own: it looks for the rows
+    check(lake, "copies")
+
+
+def test_the_users_limits(lake: dt.DynamicTables) -> None:
+    """More keys than the threshold: recomputed. More bytes than the limit: refused."""
+    record = lake.refresh("grouped")["grouped"]
+    assert (record.strategy, record.reason) == ("full", "ABOVE_THRESHOLD")
+    lake.sql("UPDATE fact SET v = 1 WHERE k = 2")
+    record = lake.refresh("grouped")["grouped"]
+    assert (record.strategy, record.work.cardinality_ratio) == ("merge", pytest.approx(1 / 3))
+    assert {estimate.strategy for estimate in record.estimates} >= {"merge", "full"}
+    lake.alter("grouped", max_scan_bytes=10)
+    lake.sql("INSERT INTO fact VALUES (2, 2)")
+    refused = lake.refresh("grouped", on_error="report")["grouped"]
+    assert (refused.outcome, refused.reason) == ("failed", "SCAN_LIMIT")
+    assert [row.reason for row in lake.plan("grouped")] == ["SCAN_LIMIT"]
+    assert lake.refresh("grouped", strategy="full")["grouped"].strategy == "full"
+    tuning = lake.sql(
+        "SELECT strategy, avg(cardinality_ratio) AS ratio, avg(duration_ms) AS ms"
+        " FROM refresh_history GROUP BY strategy"
+    )
+    assert {row.strategy for row in tuning.collect()} >= {"merge", "full"}
+    check(lake, "grouped")

@@ -1,0 +1,109 @@
+"""The choice by cost: what is weighed, what history corrects, and whose word counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from builders import definition
+from test_decide import MOVED, QUIET, TABLE
+
+from dynamic_tables.errors import Refused
+from dynamic_tables.lake.base import Sizes
+from dynamic_tables.model import Action, Estimate, Outcome, RefreshRecord, Strategy
+from dynamic_tables.options import Options
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh import costs
+from dynamic_tables.refresh.decide import decide
+
+MB = 2**20
+LARGE = Sizes(changed_rows=100, changed_bytes=MB, source_bytes=4000 * MB, stored_bytes=100 * MB)
+WAYS = (Strategy.MERGE, Strategy.KEYS, Strategy.ROWS, Strategy.FULL)
+
+
+def record(strategy: Strategy, took_s: float, expected: Estimate) -> RefreshRecord:
+    return RefreshRecord(
+        refresh_id="r",
+        table=definition("t").name,
+        table_id="t",
+        action=Action.REFRESH,
+        outcome=Outcome.DONE,
+        reason=Reason.CHANGED,
+        strategy=strategy,
+        estimates=(expected,),
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+        duration_ms=round(took_s * 1000),
+    )
+
+
+def weighed(sizes: Sizes, *history: RefreshRecord, joins: bool = False) -> dict[Strategy, Estimate]:
+    shape = costs.Shape(joins=joins, linear=False)
+    return {e.strategy: e for e in costs.estimates(WAYS, sizes, shape, history)}
+
+
+def chosen(sizes: Sizes, *history: RefreshRecord) -> tuple[str, str]:
+    facts = replace(QUIET, moved=MOVED, sizes=lambda: sizes, history=lambda: history)
+    decision = decide(facts)
+    return decision.strategy.value, decision.reason.value
+
+
+def test_a_small_change_of_a_large_table_is_merged() -> None:
+    assert chosen(LARGE) == ("merge", "CHANGED")
+
+
+def test_a_change_of_everything_is_recomputed() -> None:
+    assert chosen(replace(LARGE, changed_bytes=8000 * MB)) == ("full", "DEARER")
+
+
+def test_a_tiny_table_is_not_worth_an_argument() -> None:
+    tiny = Sizes(changed_rows=9, changed_bytes=2000, source_bytes=1000, stored_bytes=500)
+    assert chosen(tiny) == ("merge", "CHANGED")
+
+
+def test_a_cold_start_tells_nothing() -> None:
+    tiny = Sizes(changed_rows=9, changed_bytes=2000, source_bytes=1000, stored_bytes=500)
+    slow = record(Strategy.MERGE, 60.0, weighed(tiny)[Strategy.MERGE])
+    assert chosen(tiny, slow) == ("merge", "CHANGED")
+
+
+def test_joins_read_the_other_side() -> None:
+    alone, joined = weighed(LARGE), weighed(LARGE, joins=True)
+    assert joined[Strategy.MERGE].bytes == alone[Strategy.MERGE].bytes + LARGE.source_bytes
+    assert joined[Strategy.FULL] == alone[Strategy.FULL]
+
+
+def test_history_corrects_and_fades() -> None:
+    merge = weighed(LARGE)[Strategy.MERGE]
+    slow = record(Strategy.MERGE, 10 * merge.seconds, merge)
+    assert 8 < weighed(LARGE, slow)[Strategy.MERGE].seconds / merge.seconds < 15
+    assert chosen(replace(LARGE, source_bytes=800 * MB), slow) == ("keys", "CHANGED")
+    other = record(Strategy.KEYS, 1.0, weighed(LARGE)[Strategy.KEYS])
+    later = weighed(LARGE, *[other] * 100, slow)
+    assert later[Strategy.MERGE].seconds < 1.2 * merge.seconds
+
+
+def test_one_bad_measurement_among_many_does_not_count() -> None:
+    merge = weighed(LARGE)[Strategy.MERGE]
+    good = record(Strategy.MERGE, merge.seconds, merge)
+    slow = record(Strategy.MERGE, 10 * merge.seconds, merge)
+    assert chosen(LARGE, slow, good, good) == ("merge", "CHANGED")
+
+
+@pytest.mark.parametrize(
+    "option", [{"cardinality_threshold": "0.5"}, {"refresh_mode": "INCREMENTAL"}]
+)
+def test_the_users_word_stands_for_the_comparison(option: dict[str, str]) -> None:
+    table = replace(TABLE, options=Options.from_kwargs(**option))
+    sizes = replace(LARGE, changed_bytes=8000 * MB)
+    facts = replace(QUIET, definition=table, moved=MOVED, sizes=lambda: sizes)
+    assert decide(facts).strategy is Strategy.MERGE
+
+
+def test_a_limit_refuses_before_anything_is_read() -> None:
+    table = replace(TABLE, options=Options.from_kwargs(max_scan_bytes=MB))
+    facts = replace(QUIET, definition=table, moved=MOVED, sizes=lambda: LARGE)
+    with pytest.raises(Refused, match="MAX_SCAN_BYTES is 1,048,576") as refused:
+        decide(facts)
+    assert refused.value.reason is Reason.SCAN_LIMIT
+    assert decide(replace(facts, forced=Strategy.FULL)).strategy is Strategy.FULL
