@@ -92,7 +92,7 @@ SETTINGS = (
     SettingSpec(
         name="compact_files",
         kind=int,
-        default=64,
+        default=48,  # Delta's checksum names the files of tables that have up to 50
         doc="small files of a table at which a refresh compacts it; 0: never",
     ),
     SettingSpec(

@@ -79,14 +79,29 @@ def test_small_files_are_compacted(lake: dt.DynamicTables) -> None:
     assert "FOREIGN_CHANGE" not in {record.reason for record in lake.history("copies")}
 
 
-def test_without_deletion_vectors_rows_are_merged(lake: dt.DynamicTables) -> None:
+@pytest.mark.parametrize("off", ["enableDeletionVectors", "enableChangeDataFeed"])
+def test_what_was_turned_off_is_not_used(lake: dt.DynamicTables, off: str) -> None:
+    """MERGE does it then."""
     name = lake.show("copies").definition.name.sql
-    lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableDeletionVectors = false)")
-    lake.sql("UPDATE fact SET v = 0 WHERE k = 2")
+    lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.{off} = false)")
+    lake.sql(f"UPDATE fact SET v = {len(off)} WHERE k = 2")
     assert lake.refresh("copies")["copies"].strategy == "rows"
     merges = lake.sql("DESCRIBE HISTORY copies").where("operation = 'MERGE'").collect()
     assert merges[0].operationParameters["predicate"] != "[]"  # Delta's own: it looks for the rows
     check(lake, "copies")
+    lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.{off} = true)")
+
+
+def test_bounds_of_decimals_are_kept_exactly(lake: dt.DynamicTables) -> None:
+    """A file some of whose rows are gone is still found by the values of the others."""
+    exact = "0.123456789012345678"
+    lake.sql(f"CREATE TABLE fine (k INT, d DECIMAL(20, 18)) USING delta {FEED}")
+    lake.sql(f"INSERT INTO fine VALUES (1, {exact}), (2, 0.5), (3, 0.6)")
+    lake.create("finest", "SELECT k, d FROM fine")
+    lake.sql("DELETE FROM fine WHERE k = 2")
+    assert lake.refresh("finest")["finest"].work.rows_deleted == 1
+    found = lake.sql(f"SELECT k FROM finest WHERE d <= CAST('{exact}' AS DECIMAL(20, 18))")
+    assert [row.k for row in found.collect()] == [1]
 
 
 def test_the_users_limits(lake: dt.DynamicTables) -> None:

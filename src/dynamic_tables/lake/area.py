@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from operator import and_
@@ -256,7 +256,7 @@ class SparkArea:
 
     def _held(self, frame: DataFrame) -> jvm.Held:
         """Compute a frame once and keep it until the area closes."""
-        if self._expects_few:
+        if self._expects_few and bags.is_flat(frame):
             few = jvm.collected(frame, rows_at_most=SMALL_CHANGES)
             if few is not None:
                 return few
@@ -283,17 +283,15 @@ class SparkArea:
         untouched = stamp.base == LAID_OUT and same_columns  # nothing to replace
         known = 0 if untouched else self._lake.row_count(definition)
         self._replaced_rows = standing.count() if known is None else known
-        if untouched:
-            transaction.append(session, place, rows.frame, stamp)
-        elif not (same_columns and transaction.overwrite(session, place, rows.frame, stamp)):
-            self._overwrite_schema(rows, definition, stamp)
-
-    def _overwrite_schema(self, rows: SparkRows, definition: Definition, stamp: Stamp) -> None:
-        """Replace all rows and the schema with them."""
-        writer = _numbered(rows.frame, stamp).mode("overwrite").option("overwriteSchema", "true")
-        if definition.options.partitioned_by:
-            writer = writer.partitionBy(*definition.options.partitioned_by)
-        writer.save(definition.location)
+        write = transaction.append if untouched else transaction.overwrite
+        if same_columns and write(session, place, rows.frame, stamp):
+            return
+        writer = _numbered(rows.frame, stamp).mode("overwrite")
+        if not same_columns:
+            writer = writer.option("overwriteSchema", "true")
+            if definition.options.partitioned_by:
+                writer = writer.partitionBy(*definition.options.partitioned_by)
+        writer.save(place)
 
     def difference_size(self, rows: SparkRows, definition: Definition, base: int) -> int:
         """Compare with the stored rows as bags, keep the difference; its number of rows.
@@ -304,7 +302,10 @@ class SparkArea:
 
     def _keep(self, difference: DataFrame) -> int:
         """Hold on to what differs; how many rows they are."""
-        self._difference = kept = self._held(difference)
+        kept = self._held(difference)
+        if not kept.is_local:  # it is read several times and must be the same each time
+            kept = replace(kept, frame=kept.frame.localCheckpoint(eager=True))
+        self._difference = kept
         self._only_inserts = _is_empty(kept.frame.where(F.col(bags.THERE) > F.col(bags.HERE)))
         return kept.size
 
@@ -315,7 +316,9 @@ class SparkArea:
         session, place = self._session, definition.location
         if self._only_inserts:
             self._replaced_rows = 0
-            transaction.append(session, place, bags.inserted(kept.frame), stamp)
+            new = bags.inserted(kept.frame)
+            if not transaction.append(session, place, new, stamp):
+                _numbered(new, stamp).mode("append").save(place)
         elif not transaction.replace_rows(session, place, kept, stamp):
             self._merge(definition, bags.operations(kept.frame), stamp)
 

@@ -72,6 +72,13 @@ def placed(stored: DataFrame) -> DataFrame:
     return stored.select("*", place.alias(PLACE))
 
 
+def is_flat(frame: DataFrame) -> bool:
+    """Whether rows are small one by one: lists and maps may be of any length."""
+    deep = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.VariantType)
+    ours = (PLACE, PLACES)
+    return not any(isinstance(f.dataType, deep) for f in frame.schema.fields if f.name not in ours)
+
+
 def counted(here: DataFrame, there: DataFrame) -> DataFrame:
     """Every row that occurs a different number of times, with both counts and, if `there` is
     `placed`, its places there."""

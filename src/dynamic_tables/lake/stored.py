@@ -187,7 +187,12 @@ class StoredTables:
         return jvm.table_bytes(self._snapshot_at(definition.location))
 
     def small_files(self, definition: Definition) -> int:
-        """How many files stand, if they are small; every refresh leaves one or two."""
+        """How many files stand, if they are small; every refresh leaves one or two.
+
+        A partitioned table has many by its nature: compacting it is left to its owner.
+        """
+        if definition.options.partitioned_by:
+            return 0
         files, size = jvm.file_count(self._snapshot_at(definition.location))
         return files if size < files * SMALL_FILE_BYTES else 0
 

@@ -5,39 +5,50 @@ would look for them again: it reads the table three times, in ten to twenty Spar
 deletion vectors mark the rows that go, and one job writes those that come, with the change feed.
 Delta's writers also replay the log to learn which number stands; the checksum tells it.
 
-The classes are internal to Delta; `try_internals` tries them at connect. A table without deletion
-vectors, or one that somebody changed since the comparison, is left to MERGE.
+The classes are internal to Delta; `try_internals` tries them at connect. A table whose deletion
+vectors or change feed were turned off, or that somebody changed since the comparison, is left to
+Delta's own commands.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from dynamic_tables.lake import bags, jvm
+from dynamic_tables.errors import InternalError
+from dynamic_tables.lake import bags, catalog, jvm
 from dynamic_tables.lake.base import Stamp
 from dynamic_tables.lake.jvm import DELTA, Java
-from dynamic_tables.names import literal, quote
+from dynamic_tables.names import RESERVED_PREFIX, literal, quote
+from dynamic_tables.reasons import Reason
 
 CHANGE_TYPE = "_change_type"  # Delta's writer puts rows that have one into the change feed
+WANTED = f"{RESERVED_PREFIX}wanted"  # how many copies of a row go
 FILES_AT_MOST = 500  # that are looked through, one by one
+ADD_FILE_FIELDS, ADD_FILE_STATS = 13, 5  # how many Delta's AddFile has; where its statistics are
 INLINE_BYTES_AT_MOST = 4_096  # a larger deletion vector gets a file of its own
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
-def append(session: SparkSession, location: str, rows: DataFrame | None, stamp: Stamp) -> None:
-    """Add rows to a table; without rows, only the number is taken."""
+def append(session: SparkSession, location: str, rows: DataFrame | None, stamp: Stamp) -> bool:
+    """Add rows to a table; without rows, only the number is taken. False: not like this."""
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
-        transaction = _begin(session, log, jvm.newest_snapshot(session, log), stamp)
+        snapshot = jvm.newest_snapshot(session, log)
+        if rows is not None and not _fits(rows, snapshot):
+            return False
+        transaction = _begin(session, log, snapshot, stamp)
         if transaction is not None:
             added = [*jvm.items(transaction.writeFiles(rows._jdf))] if rows is not None else []
             _commit(session, transaction, added, stamp, _writing(session, "Append"))
+    return True
 
 
 def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stamp) -> bool:
@@ -45,14 +56,17 @@ def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stam
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
         snapshot = jvm.newest_snapshot(session, log)
-        files = jvm.all_files(snapshot)
-        if files is None or files.size() > FILES_AT_MOST:
+        if not _fits(rows, snapshot):
             return False
+        listed = jvm.all_files(snapshot)
+        files = [
+            *(jvm.items(listed) if listed is not None else snapshot.allFiles().collectAsList())
+        ]
         transaction = _begin(session, log, snapshot, stamp)
         if transaction is not None:
             transaction.readWholeTable()
             added = jvm.items(transaction.writeFiles(rows._jdf))
-            removed = [file.removeWithTimestamp(_now_ms(), True) for file in jvm.items(files)]
+            removed = [file.removeWithTimestamp(_now_ms(), True) for file in files]
             operation = _writing(session, "Overwrite")
             _commit(session, transaction, [*added, *removed], stamp, operation)
     return True
@@ -66,7 +80,7 @@ def replace_rows(session: SparkSession, location: str, difference: jvm.Held, sta
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
         snapshot = jvm.newest_snapshot(session, log)
-        if snapshot.version() != stamp.base or not _has_deletion_vectors(snapshot):
+        if snapshot.version() != stamp.base or not _is_as_made(snapshot):
             return False
         marks = _marks(session, log, snapshot, difference)
         if marks is None:
@@ -82,6 +96,20 @@ def replace_rows(session: SparkSession, location: str, difference: jvm.Held, sta
 
 
 # Beginning and ending
+
+
+def _fits(rows: DataFrame, snapshot: Java) -> bool:
+    """Delta's transaction takes rows as they are: names and types are checked by its writers."""
+    wanted = catalog.columns_of(snapshot.metadata().schema())
+    found = catalog.columns_of(rows._jdf.schema())
+    return [(c.name, c.type) for c in found] == [(c.name, c.type) for c in wanted]
+
+
+def _is_as_made(snapshot: Java) -> bool:
+    """Nobody turned off deletion vectors or the change feed, which rows are written for."""
+    properties = snapshot.metadata().configuration()
+    wanted = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed")
+    return all(jvm.option(properties.get(name)) == "true" for name in wanted)
 
 
 def _begin(session: SparkSession, log: Java, snapshot: Java, stamp: Stamp) -> Java | None:
@@ -178,13 +206,24 @@ class Mark:
     def actions(self) -> tuple[Java, ...]:
         if self.vector.cardinality() == jvm.option(self.file.numPhysicalRecords()):
             return (self.file.removeWithTimestamp(_now_ms(), True),)
-        both = self.file.removeRows(self.vector, True, True)
-        return both._1(), both._2()
+        both = self.file.removeRows(self.vector, False, True)
+        return _with_wide_bounds(both._1()), both._2()
 
 
-def _has_deletion_vectors(snapshot: Java) -> bool:
-    found = jvm.option(snapshot.metadata().configuration().get("delta.enableDeletionVectors"))
-    return found == "true"
+def _with_wide_bounds(file: Java) -> Java:
+    """Statistics of rows some of which are gone.
+
+    The text is changed, not its numbers: Delta's own way takes decimals through doubles, and a
+    bound that is rounded hides rows from readers.
+    """
+    stats: str = file.stats()
+    if '"tightBounds"' in stats:
+        wide = stats.replace('"tightBounds":true', '"tightBounds":false')
+    else:
+        wide = f'{stats.rstrip()[:-1]},"tightBounds":false}}'
+    values = [getattr(file, f"copy$default${n}")() for n in range(1, ADD_FILE_FIELDS + 1)]
+    values[ADD_FILE_STATS] = wide
+    return file.copy(*values)
 
 
 def _marks(
@@ -193,20 +232,40 @@ def _marks(
     """What goes from which files: of equal rows any will do. None if it cannot be told."""
     excess = (F.col(bags.THERE) - F.col(bags.HERE)).cast("int")
     places = F.slice(bags.PLACES, F.lit(1), excess).alias(bags.PLACES)
-    going = difference.frame.where(excess > 0).select(places)
-    if not difference.is_local:
-        return _marks_by_executors(session, log, snapshot, going)
+    going = difference.frame.where(excess > 0).select(places, excess.alias(WANTED))
+    marks, wanted = None, 0
+    if difference.is_local:
+        rows = going.collect()
+        wanted = sum(row[WANTED] for row in rows)
+        marks = _marks_here(session, log, snapshot, [row[bags.PLACES] for row in rows])
+    if marks is None:
+        wanted = wanted or going.agg(F.sum(WANTED)).collect()[0][0]
+        marks = _marks_by_executors(session, log, snapshot, going)
+    if marks is None or any(jvm.option(m.file.numPhysicalRecords()) is None for m in marks):
+        return None  # a file without statistics cannot have a deletion vector
+    found = sum(mark.rows for mark in marks)
+    if found != wanted:
+        raise InternalError(
+            f"{wanted} rows are to go, but {found} were found",
+            reason=Reason.INTERNAL,
+            about=log.dataPath().toString(),
+        )
+    return marks
+
+
+def _marks_here(
+    session: SparkSession, log: Java, snapshot: Java, places: Iterable[Sequence[Any]]
+) -> list[Mark] | None:
+    """Deletion vectors that lie in the log itself; None if one would be too large."""
     positions: dict[str, list[int]] = {}
-    for (found,) in going.collect():
-        for place in found:
-            positions.setdefault(_name(place.file), []).append(place.row)
+    for place in chain.from_iterable(places):
+        positions.setdefault(_name(place.file), []).append(place.row)
     files = _files(snapshot, positions)
     if files is None:
         return None
     marks = [_mark(session, log, files[name], rows) for name, rows in positions.items()]
-    if any(mark.vector.sizeInBytes() > INLINE_BYTES_AT_MOST for mark in marks):
-        return _marks_by_executors(session, log, snapshot, going)
-    return marks
+    large = any(mark.vector.sizeInBytes() > INLINE_BYTES_AT_MOST for mark in marks)
+    return None if large else marks
 
 
 def _name(path: str) -> str:
@@ -225,8 +284,10 @@ def _files(snapshot: Java, names: Collection[str]) -> dict[str, Java] | None:
         found = some.collectAsList()
     else:
         found = jvm.items(files)
-    by_name = {_name(file.path()): file for file in found}
-    return by_name if by_name.keys() >= set(names) else None
+    pairs = [(_name(file.path()), file) for file in found]
+    by_name = dict(pairs)
+    unique = len(by_name) == len(pairs)  # foreign writers may call files as they like
+    return by_name if unique and by_name.keys() >= set(names) else None
 
 
 def _mark(session: SparkSession, log: Java, file: Java, rows: Sequence[int]) -> Mark:
@@ -259,7 +320,9 @@ def _marks_by_executors(
         [(path, vector and vector.serializeToBase64()) for path, vector in vectors.items()],
         "file STRING, deletionVectorId STRING",
     )
-    wanted = rows.join(F.broadcast(before), "file").select(  # the names that Delta's builder wants
+    wanted = rows.join(
+        F.broadcast(before), "file", "left"
+    ).select(  # the names that Delta's builder wants
         F.col("file").alias("filePath"), F.col("row").alias("rowIndexCol"), "deletionVectorId"
     )
     helper = f"{DELTA}.commands.DeletionVectorBitmapGenerator"

@@ -60,7 +60,8 @@ class NumberedCommits:
         standing = self._lake.standing(definition)
         if standing.sequence < sequence:
             return None
-        for commit in self._lake.commits(definition, after, standing.version):
+        commits = self._lake.commits(definition, after, standing.version)
+        for commit in reversed(commits):  # Delta's compaction after a commit repeats its stamp
             if is_ours(commit, definition) and commit.stamp and commit.stamp.sequence == sequence:
                 return commit
         return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamic_tables.definition import Definition
+from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.lake.base import Commit, Rows, Stamp, Standing, WorkArea
 from dynamic_tables.model import (
     Build,
@@ -132,7 +133,9 @@ class TableWriter:
             return None
         try:
             self._lake.optimize(self.definition)
-        except self._lake.faults as error:  # the rows stand: they are as right as before
+        except DynamicTablesError as error:  # the rows stand: they are as right as before
+            return f"its {files} files could not be compacted: {error.message}"
+        except self._lake.faults as error:
             told = self._lake.told(error, about=str(self.definition.name))
             return f"its {files} files could not be compacted: {told.message}"
         return f"{files} files were compacted"
