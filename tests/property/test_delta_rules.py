@@ -37,6 +37,9 @@ class TableLeaves:
     def changes(self, source: str) -> str:
         return f"{source}_changes"
 
+    def near(self, keys: str, index: int, column: str) -> str:
+        return ""
+
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:
         return sqlglot.parse_one(DAYS[side], dialect="duckdb")
 

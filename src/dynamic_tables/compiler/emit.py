@@ -49,6 +49,7 @@ class Leaves(Protocol):
     def rows(self, source: str, side: Side) -> str: ...
     def changes(self, source: str) -> str: ...  # the source's columns and WEIGHT
     def clock(self, function: Expression, side: Side) -> Expression: ...
+    def near(self, keys: str, index: int, column: str) -> str: ...  # see `Emitter._scan`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +176,16 @@ class Emitter:
         sql = f"SELECT {columns} FROM {relation}"
         if only is None:
             return sql
-        return f"SELECT * FROM ({sql}) AS q WHERE {self.matches(only)}"
+        return f"SELECT * FROM ({sql}) AS q WHERE {self._near(only)}{self.matches(only)}"
+
+    def _near(self, only: Restriction) -> str:
+        """What a lake knows about the keys and can say with literals, so that files are skipped:
+        nothing, or a condition with an AND behind it."""
+        return "".join(
+            self.leaves.near(only.table, index, self.quote(value.name))
+            for index, value in enumerate(only.values)
+            if isinstance(value, exp.Column)
+        )
 
     def projected(self, node: Project, child: str, *, also: str = "") -> str:
         items = ", ".join(f"{self.text(e)} AS {self.quote(n)}" for n, e in node.items)

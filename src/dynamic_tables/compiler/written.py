@@ -27,6 +27,7 @@ class Gaps:
     """See `emit.Leaves`."""
 
     _clocks: list[Expression] = field(default_factory=list)
+    _nears: list[tuple[str, int, str]] = field(default_factory=list)
 
     def rows(self, source: str, side: Side) -> str:
         return f"{_MARK}[rows {source} {side.value}]"
@@ -38,6 +39,10 @@ class Gaps:
         self._clocks.append(function)
         return exp.Var(this=f"{_MARK}[clock {len(self._clocks) - 1} {side.value}]")
 
+    def near(self, keys: str, index: int, column: str) -> str:
+        self._nears.append((keys, index, column))
+        return f"{_MARK}[near {len(self._nears) - 1} ]"
+
     def filled(self, texts: Any, leaves: Leaves, *, dialect: str, stored: str = "") -> Any:
         """The same over these leaves: a text, a dataclass of texts, or None."""
 
@@ -48,6 +53,8 @@ class Gaps:
                     return leaves.rows(what, Side(side))
                 case "changes":
                     return leaves.changes(what)
+                case "near":
+                    return leaves.near(*self._nears[int(what)])
                 case "clock":
                     return leaves.clock(self._clocks[int(what)], Side(side)).sql(dialect=dialect)
                 case _:

@@ -148,7 +148,7 @@ class SparkArea:
         )
         try:
             if strategy is Strategy.KEYS:
-                return self._affected(definition, plan, now, base)
+                return self._affected(definition, plan, now, leaves, base)
             if strategy is Strategy.MERGE:
                 return self._merged(definition, plan, now, base)
             return self._netted(definition, plan, now, strategy, base)
@@ -166,7 +166,12 @@ class SparkArea:
         return found
 
     def _affected(
-        self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
+        self,
+        definition: Definition,
+        plan: DeltaPlan,
+        now: Situation,
+        leaves: SparkLeaves,
+        base: int,
     ) -> Delta | Reason:
         """`keys`: the rows of the affected keys against the stored ones."""
         found = plan.replacement(now, KEYS, definition.inexact)
@@ -177,8 +182,13 @@ class SparkArea:
             return Reason.ABOVE_THRESHOLD
         keys = affected.frame
         keys.createOrReplaceTempView(KEYS)
+        leaves.learn(KEYS, affected)
+        found = plan.replacement(now, KEYS, definition.inexact) or found
         new = typed(self._session.sql(found.rows), definition)
         stored = self._stored(definition, base)
+        for n, name in enumerate(found.columns):
+            near = leaves.near(KEYS, n, quote(name)).removesuffix(" AND ")
+            stored = stored.where(near) if near else stored
         if found.columns:
             same = [
                 F.col(f"t.{quote(name)}").eqNullSafe(F.col(f"k.{key_column(n)}"))

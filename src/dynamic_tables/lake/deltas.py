@@ -3,7 +3,9 @@ compiler."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import sqlglot
 from pyspark.sql import DataFrame, SparkSession
@@ -25,10 +27,11 @@ from dynamic_tables.compiler.spelling import prints
 from dynamic_tables.definition import Definition
 from dynamic_tables.lake import catalog
 from dynamic_tables.lake.base import Moves
-from dynamic_tables.lake.jvm import Java
+from dynamic_tables.lake.jvm import Held, Java
 from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
+from dynamic_tables.lake.ranges import condition
 from dynamic_tables.lake.sessions import RESULT_SETTINGS
 from dynamic_tables.lake.statements import shown, view_of_types
 from dynamic_tables.model import Pin
@@ -36,6 +39,8 @@ from dynamic_tables.names import RESERVED_PREFIX, SHOWN, quote
 
 DIALECT = "spark"
 KEYS = f"{RESERVED_PREFIX}keys"
+# Types whose values Python and Spark order alike; strings with a collation are not among them.
+ORDERED_ALIKE = re.compile(r"tinyint|smallint|int|bigint|decimal.*|date|string")
 CAME = ("insert", "update_postimage")
 CLOCKS = {  # by the names that sqlglot has for them
     "current_date": Clock.CURRENT_DATE,
@@ -119,11 +124,14 @@ class SparkLeaves:
         self._feed, self._frame_at, self._hold = feed, frame_at, hold
         self._reads_once = plan.scans == 1
         self._named: set[str] = set()
+        self._known: dict[tuple[str, int], tuple[Any, ...]] = {}  # keys, by table and column
 
     def rows(self, source: str, side: Side) -> str:
         pin, known = self._pin(source, side), self._sources[source]
         name = f"{RESERVED_PREFIX}{side.value}_{source.removeprefix(RESERVED_PREFIX)}"
-        self._frame_at(pin).createOrReplaceTempView(name)
+        if name not in self._named:
+            self._frame_at(pin).createOrReplaceTempView(name)
+            self._named.add(name)
         if known.hidden is None:
             return name
         return f"({shown(name, known.columns, known.hidden)})"
@@ -135,7 +143,7 @@ class SparkLeaves:
     def changes(self, source: str) -> str:
         """The feed; its images of one update are two rows."""
         name = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
-        if source not in self._named:
+        if name not in self._named:
             feed = self._feed(self._pin(source, Side.BEFORE), self._pin(source, Side.AFTER))
             sign = F.when(F.col("_change_type").isin(*CAME), F.lit(1)).otherwise(F.lit(-1))
             columns = [F.col(quote(column)) for column in self._columns[source]]
@@ -145,8 +153,24 @@ class SparkLeaves:
             signed = feed.select(*columns, sign.alias(WEIGHT))
             kept = signed if self._reads_once else self._hold(signed)
             kept.createOrReplaceTempView(name)
-            self._named.add(source)
+            self._named.add(name)
         return name
+
+    def near(self, keys: str, index: int, column: str) -> str:
+        values = self._known.get((keys, index))
+        found = condition(column, values) if values is not None else None
+        return f"{found} AND " if found else ""
+
+    def learn(self, keys: str, held: Held) -> None:
+        """The keys of a table, once they are known to be few; texts are filled in again then."""
+        if held.is_local:
+            kinds = [field.dataType.simpleString() for field in held.frame.schema.fields]
+            columns = zip(*held.frame.collect(), strict=True)
+            self._known = {
+                (keys, n): values
+                for n, (values, kind) in enumerate(zip(columns, kinds, strict=False))
+                if ORDERED_ALIKE.fullmatch(kind)
+            }
 
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:
         instant = self._moves.then if side is Side.BEFORE else self._moves.now

@@ -78,6 +78,10 @@ class _Leaves:
     def changes(self, source: str) -> str:
         return f"temp.{quote(self.feed_table(source))}"
 
+    def near(self, keys: str, index: int, column: str) -> str:  # noqa: ARG002
+        """The keys are not known when the statements are written."""
+        return ""
+
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:
         form = CLOCKS.get(functions.function_name(function), "{}")
         instant = f"make_timestamptz(epoch_us({self.variable(side, 'time')}))"
@@ -299,6 +303,10 @@ class _Unpinned(_Leaves):
         table = self.view.sources[source]
         name = ".".join(map(quote, table.parts))
         return name if table.columns else f"(SELECT 1 AS {NO_COLUMN} FROM {name})"
+
+    def near(self, keys: str, index: int, column: str) -> str:  # noqa: ARG002
+        """The keys are not known when the statements are written."""
+        return ""
 
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:  # noqa: ARG002
         return function

@@ -1,0 +1,71 @@
+"""Keys as a few ranges of literals: only literals let Delta skip files, and Parquet row groups.
+
+A semi-join with a table of keys reads every file. An OR of ranges prunes exactly, but each range is
+generated code: few of them, and only where they leave much out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+from dynamic_tables.names import literal
+
+RANGES_AT_MOST = 8
+SPARSE = 0.5  # several ranges must leave out at least half of the span between the ends
+
+
+def condition(column: str, values: Sequence[Any]) -> str | None:
+    """What all these values of a column fulfil, as SQL; None if no literals can say it.
+
+    >>> condition("k", [7, 1, 2, None])
+    '(k BETWEEN 1 AND 2 OR k BETWEEN 7 AND 7 OR k IS NULL)'
+    >>> condition("k", ["b", "a"])
+    "(k BETWEEN 'a' AND 'b')"
+    >>> condition("k", [1.5])
+    """
+    known = {value for value in values if value is not None}
+    if not all(_has_literal(value) for value in known):
+        return None
+    parts = [f"{column} BETWEEN {_sql(a)} AND {_sql(b)}" for a, b in ranges(sorted(known))]
+    if len(known) < len(set(values)):
+        parts.append(f"{column} IS NULL")
+    return f"({' OR '.join(parts)})" if parts else None
+
+
+def ranges(ordered: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """The ends of a few ranges that hold all values, cut at the widest gaps.
+
+    >>> ranges([1, 2, 3, 100, 101])
+    [(1, 3), (100, 101)]
+    >>> ranges(range(1, 100, 2))
+    [(1, 99)]
+    """
+    if not ordered:
+        return []
+    whole = [(ordered[0], ordered[-1])]
+    if isinstance(ordered[0], str) or len(ordered) == 1:
+        return whole  # strings have no distance
+    nothing = ordered[0] - ordered[0]
+    next_to = {int: 1, date: timedelta(days=1)}.get(type(ordered[0]), nothing)
+    gaps = [(b - a, n) for n, (a, b) in enumerate(pairwise(ordered)) if b - a > next_to]
+    cuts = sorted(n for _, n in sorted(gaps, reverse=True)[: RANGES_AT_MOST - 1])
+    starts, ends = [0, *(n + 1 for n in cuts)], [*cuts, len(ordered) - 1]
+    found = [(ordered[a], ordered[b]) for a, b in zip(starts, ends, strict=True)]
+    covered = sum((b - a for a, b in found), nothing)
+    return found if covered <= (ordered[-1] - ordered[0]) * SPARSE else whole
+
+
+def _has_literal(value: Any) -> bool:
+    """Timestamps depend on time zones, doubles have NaN: they are left to the semi-join."""
+    exact = isinstance(value, (int, Decimal, str, date))
+    return exact and not isinstance(value, (bool, datetime))
+
+
+def _sql(value: Any) -> str:
+    if isinstance(value, str):
+        return literal(value)
+    return f"DATE '{value.isoformat()}'" if isinstance(value, date) else str(value)
