@@ -83,6 +83,7 @@ class Reason(StrEnum):
     # What is wrong with the surroundings.
     JAVA_MISSING = "JAVA_MISSING"  # no Java, or one that is too old
     SPARK_MISSING = "SPARK_MISSING"  # pyspark or delta-spark is not installed
+    DUCKDB_MISSING = "DUCKDB_MISSING"  # duckdb or its ducklake extension is not installed
     DELTA_MISSING = "DELTA_MISSING"  # Delta's jar is not on the session's class path
     VERSION_UNTESTED = "VERSION_UNTESTED"  # this pair of Spark and Delta versions is not supported
     CONNECT_UNSUPPORTED = "CONNECT_UNSUPPORTED"  # a Spark Connect session

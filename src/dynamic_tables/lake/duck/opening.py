@@ -137,7 +137,7 @@ def _duckdb() -> Any:
     except ImportError as error:
         raise SetupError(
             "duckdb or its ducklake extension is not installed",
-            reason=Reason.SPARK_MISSING,
+            reason=Reason.DUCKDB_MISSING,
             about=error.name or "duckdb",
             hint=INSTALL_HINT,
         ) from error
