@@ -49,7 +49,7 @@ class Leaves(Protocol):
     def rows(self, source: str, side: Side) -> str: ...
     def changes(self, source: str) -> str: ...  # the source's columns and WEIGHT
     def clock(self, function: Expression, side: Side) -> Expression: ...
-    def near(self, keys: str, index: int, column: str) -> str: ...  # see `Emitter._scan`
+    def near(self, keys: str, index: int, column: str) -> str: ...  # see `Emitter._near`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

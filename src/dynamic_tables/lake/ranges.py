@@ -25,7 +25,8 @@ def condition(column: str, values: Sequence[Any]) -> str | None:
     '(k BETWEEN 1 AND 2 OR k BETWEEN 7 AND 7 OR k IS NULL)'
     >>> condition("k", ["b", "a"])
     "(k BETWEEN 'a' AND 'b')"
-    >>> condition("k", [1.5])
+    >>> condition("k", [1.5]), condition("k", ["a", "it's"]), condition("k", ["${a}"])
+    (None, None, None)
     """
     known = {value for value in values if value is not None}
     if not all(_has_literal(value) for value in known):
@@ -60,8 +61,14 @@ def ranges(ordered: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 def _has_literal(value: Any) -> bool:
-    """Timestamps depend on time zones, doubles have NaN: they are left to the semi-join."""
-    exact = isinstance(value, (int, Decimal, str, date))
+    """Whether a literal means this value under all settings; others are left to the semi-join.
+
+    Timestamps depend on time zones, doubles have NaN, and how a text with an escape, a quote or a
+    `${variable}` is read depends on the session that the query was declared in.
+    """
+    if isinstance(value, str):
+        return not any(sign in value for sign in "\\'$")
+    exact = isinstance(value, (int, Decimal, date))
     return exact and not isinstance(value, (bool, datetime))
 
 

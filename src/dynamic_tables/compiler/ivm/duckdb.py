@@ -304,9 +304,5 @@ class _Unpinned(_Leaves):
         name = ".".join(map(quote, table.parts))
         return name if table.columns else f"(SELECT 1 AS {NO_COLUMN} FROM {name})"
 
-    def near(self, keys: str, index: int, column: str) -> str:  # noqa: ARG002
-        """The keys are not known when the statements are written."""
-        return ""
-
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:  # noqa: ARG002
         return function
