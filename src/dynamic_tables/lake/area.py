@@ -22,7 +22,7 @@ from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
 from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake import bags, catalog, jvm, transaction
-from dynamic_tables.lake.base import Commit, Delta, Difference, Moves, Progress, Stamp
+from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.deltas import KEYS, SparkLeaves, typed, types_of
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_feed_gone
 from dynamic_tables.lake.files import rows_at
@@ -129,7 +129,7 @@ class SparkArea:
         """Keep what the sources' changes make of the table; a reason if they cannot be had."""
         if not same_types(definition, plan, moves, lambda pin: types_of(self._frame_at(pin))):
             return Reason.SOURCE_SCHEMA_CHANGED
-        commits = self._commits(definition, moves)
+        commits = self._lake.commits_of_sources(definition, moves)
         if any(commit.operation in RENAMING_OPERATIONS for commit in commits):
             return Reason.SOURCE_SCHEMA_CHANGED
         rows = changed_rows(commits)
@@ -156,14 +156,6 @@ class SparkArea:
             if not is_feed_gone(error):
                 raise
             return Reason.NO_FEED
-
-    def _commits(self, definition: Definition, moves: Moves) -> list[Commit]:
-        """What happened to the sources."""
-        found: list[Commit] = []
-        for source in definition.sources:
-            old, new = pin_of(moves.before, source), pin_of(moves.after, source)
-            found += self._lake.source_commits(source, old.version, new.version)
-        return found
 
     def _affected(
         self,

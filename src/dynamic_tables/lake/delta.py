@@ -202,16 +202,21 @@ class SparkLake(StoredTables):
         return commits_between(self.spark, location, since, to)
 
     def sizes(self, definition: Definition, moves: Moves) -> Sizes:
-        commits: list[Commit] = []
-        for source in definition.sources:
-            old, new = pin_of(moves.before, source), pin_of(moves.after, source)
-            commits += self.source_commits(source, old.version, new.version)
+        commits = self.commits_of_sources(definition, moves)
         return Sizes(
             changed_rows=changed_rows(commits),
             changed_bytes=sum(commit.changed_bytes for commit in commits if commit.changes_data),
             source_bytes=sum(self.source_state(source).bytes for source in definition.sources),
             stored_bytes=self.stored_bytes(definition),
         )
+
+    def commits_of_sources(self, definition: Definition, moves: Moves) -> list[Commit]:
+        """What happened to all sources between their pins."""
+        found: list[Commit] = []
+        for source in definition.sources:
+            old, new = pin_of(moves.before, source), pin_of(moves.after, source)
+            found += self.source_commits(source, old.version, new.version)
+        return found
 
     def has_feed(self, source: Source) -> bool:
         return self.source_state(source).has_feed
