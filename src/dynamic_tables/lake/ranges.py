@@ -15,7 +15,7 @@ from typing import Any
 from dynamic_tables.names import literal
 
 RANGES_AT_MOST = 8
-SPARSE = 0.5  # several ranges must leave out at least half of the span between the ends
+SPARSE = 2  # several ranges are said where the span between the ends is so many times wider
 
 
 def condition(column: str, values: Sequence[Any]) -> str | None:
@@ -57,7 +57,7 @@ def ranges(ordered: Sequence[Any]) -> list[tuple[Any, Any]]:
     starts, ends = [0, *(n + 1 for n in cuts)], [*cuts, len(ordered) - 1]
     found = [(ordered[a], ordered[b]) for a, b in zip(starts, ends, strict=True)]
     covered = sum((b - a for a, b in found), nothing)
-    return found if covered <= (ordered[-1] - ordered[0]) * SPARSE else whole
+    return found if covered * SPARSE <= ordered[-1] - ordered[0] else whole
 
 
 def _has_literal(value: Any) -> bool:
@@ -75,4 +75,6 @@ def _has_literal(value: Any) -> bool:
 def _sql(value: Any) -> str:
     if isinstance(value, str):
         return literal(value)
-    return f"DATE '{value.isoformat()}'" if isinstance(value, date) else str(value)
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    return format(value, "f") if isinstance(value, Decimal) else str(value)  # 1E+2 is a double
