@@ -19,12 +19,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from dynamic_tables.errors import SetupError
+from dynamic_tables.lake.class_archive import ClassArchive
 from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import Settings
 
@@ -38,7 +38,6 @@ JAVA_HINT = (
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"  # starts in two thirds of the time
 STEADY_JVM = "-XX:+UseParallelGC"
-ARCHIVE_SETTLED_S = 30.0  # a class archive that was written to this recently may be incomplete
 SMALL_QUERIES = {  # planning and generated code cost more than they save on small tables
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -113,14 +112,17 @@ def cached_jars(settings: Settings) -> list[str]:
     folder = jar_folder(settings)
     if not (folder / "complete").is_file():
         return []
-    spark_home = importlib.util.find_spec("pyspark")
-    bundled = Path(str(spark_home.origin)).parent / "jars" if spark_home else Path()
-    present = {_library(path.name) for path in bundled.glob("*.jar")}
+    present = {_library(path.name) for path in _spark_jars().glob("*.jar")}
     return [
         str(path)
         for path in sorted((folder / "jars").glob("*.jar"))
         if _library(path.name.split("_", 1)[1]) not in present  # Ivy puts the group before the name
     ]
+
+
+def _spark_jars() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    return Path(str(found.origin)).parent / "jars" if found else Path()
 
 
 def _library(jar: str) -> str:
@@ -202,30 +204,22 @@ def _gateway(launch_gateway: Any, conf: Any, log: Any, log_file: Path) -> Any:
         ) from error
 
 
-def _java_options(settings: Settings, jars: list[str]) -> str:
-    """A quick JVM also keeps its loaded classes for the next start, which then takes half the time.
-
-    The archive is written when a JVM ends, under a name of its own, and taken into use by a later
-    start. One that does not fit (another Java) is ignored by the JVM.
-    """
-    if settings["jvm"] != "quick":
-        return STEADY_JVM
-    archive = jar_folder(settings) / f"classes-{java_version()[0]}.jsa"
-    for written in archive.parent.glob(f"{archive.name}.*"):
-        with suppress(FileNotFoundError):  # another process was faster
-            if time.time() - written.stat().st_mtime > ARCHIVE_SETTLED_S:
-                written.replace(archive)
-    if archive.exists():
-        return f"{QUICK_JVM} -XX:SharedArchiveFile={archive}"
-    if not jars:
-        return QUICK_JVM  # the first start of all: its class path is not the usual one
-    return f"{QUICK_JVM} -XX:ArchiveClassesAtExit={archive}.{os.getpid()}"
+def class_archive(settings: Settings) -> ClassArchive | None:
+    """Where a quick JVM keeps its loaded classes; the first start of all has another class path."""
+    jars = cached_jars(settings)
+    if settings["jvm"] != "quick" or not jars:
+        return None
+    java = " ".join(map(str, java_version()))
+    return ClassArchive(jar_folder(settings), java=java, class_path=[str(_spark_jars()), *jars])
 
 
 def _configuration(settings: Settings, jars: list[str]) -> dict[str, str]:
     cores = os.cpu_count() or 2
+    quick = settings["jvm"] == "quick"
+    archive = class_archive(settings)
+    java_options = [QUICK_JVM if quick else STEADY_JVM, archive.java_option() if archive else ""]
     source = (
-        {"spark.jars": ",".join(jars)}
+        {"spark.driver.extraClassPath": os.pathsep.join(jars)}
         if jars
         else {
             "spark.jars.packages": DELTA_PACKAGE,
@@ -234,11 +228,11 @@ def _configuration(settings: Settings, jars: list[str]) -> dict[str, str]:
     )
     return {
         **source,
-        **(SMALL_QUERIES if settings["jvm"] == "quick" else {}),
+        **(SMALL_QUERIES if quick else {}),
         "spark.app.name": "dynamic-tables",
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": settings["memory"],
-        "spark.driver.extraJavaOptions": _java_options(settings, jars),
+        "spark.driver.extraJavaOptions": " ".join(java_options).strip(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
