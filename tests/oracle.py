@@ -38,6 +38,9 @@ def visible(tables: dt.DynamicTables, pin: Pin, frame: Any) -> Any:
     parent = tables.store.table_by_id(pin.dynamic_id) if pin.dynamic_id else None
     if parent is None or parent.definition.auxiliary is None:
         return frame
+    if parent.definition.in_parts is not None:
+        frame.createOrReplaceTempView("stored_in_parts")
+        frame = frame.sparkSession.sql(parent.definition.in_parts.over("stored_in_parts"))
     if "_ivm_shown" in frame.columns:
         frame = frame.where("_ivm_shown")
     return frame.select(*[f"`{column.name}`" for column in parent.definition.columns])

@@ -376,7 +376,7 @@ def _strategy(name: str | None, tables: Sequence[str]) -> Strategy | None:
     """The strategy that the user asks for."""
     if name is None:
         return None
-    choices = [item.value for item in Strategy if item not in (Strategy.NO_DATA, Strategy.FOLD)]
+    choices = [item.value for item in Strategy if item is not Strategy.NO_DATA]
     if name not in choices:
         raise InvalidInput(
             f"there is no strategy {name!r}",

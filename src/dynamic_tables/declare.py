@@ -221,6 +221,8 @@ class Declarations:
             return Declared(table=old.name, did="unchanged")
         if old.options.partitioned_by != options.partitioned_by:
             raise _fixed_partitions(old.name)
+        if old.options.storage != options.storage:
+            raise _fixed_storage(old.name)
         self._lake.check_options(old.name, options)
         _check_options(old.name, options, old.columns)
         new = replace(old, options=options, revision=old.revision + 1)
@@ -330,6 +332,15 @@ def _check_column_names(old: Definition, new: Definition) -> None:
         )
 
 
+def _fixed_storage(name: TableName) -> Refused:
+    return Refused(
+        "STORAGE cannot be changed without writing all rows anew",
+        reason=Reason.CONTRADICTION,
+        about=str(name),
+        hint=f"CREATE OR REPLACE DYNAMIC TABLE {name} STORAGE = … AS …",
+    )
+
+
 def _fixed_partitions(name: TableName) -> Refused:
     return Refused(
         "PARTITIONED BY cannot be changed on a table that exists",
@@ -340,10 +351,10 @@ def _fixed_partitions(name: TableName) -> Refused:
 
 
 def _notes(analysis: Analysis) -> tuple[str, ...]:
-    """Sources without a change feed can never be read by their changes alone."""
+    """Without a change feed, whole files are compared to learn which of their rows changed."""
     dynamic = {source.name.key for source in analysis.sources if source.dynamic_id}
     return tuple(
-        f"{name} has no change feed, so refreshes cannot read its changes alone; "
+        f"{name} has no change feed, so refreshes compare the files that its commits rewrote; "
         f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = true) turns it on"
         for name in analysis.without_feed
         if name.key not in dynamic

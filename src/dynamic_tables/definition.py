@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dynamic_tables.names import SHOWN, TableName
+from dynamic_tables.names import PARTIALS, SHOWN, TableName
 from dynamic_tables.options import Options
 
 FLOATING = frozenset({"double", "float", "real"})
@@ -30,15 +30,41 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InParts:
+    """STORAGE = MERGE_ON_READ: a group has several stored rows, which readers make one."""
+
+    fold: str  # SQL over the relation PARTIALS: the rows that would be stored in place
+    keys: tuple[str, ...]  # the columns that make a group
+
+    def over(self, relation: str) -> str:
+        return self.fold.replace(PARTIALS, relation)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"fold": self.fold, "keys": list(self.keys)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> InParts | None:
+        return cls(fold=data["fold"], keys=tuple(data["keys"])) if data else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hidden:
     """Where the rows of a dynamic table lie whose name is a view."""
 
     location: str
     filtered: bool  # only rows with SHOWN belong to the table
+    in_parts: InParts | None = None
+
+    def as_json(self) -> list[Any]:
+        return [self.location, self.filtered, self.in_parts and self.in_parts.as_json()]
 
     @classmethod
     def from_json(cls, data: list[Any] | None) -> Hidden | None:
-        return cls(location=data[0], filtered=data[1]) if data else None
+        if not data:
+            return None
+        location, filtered, *more = data
+        in_parts = InParts.from_json(more[0]) if more else None
+        return cls(location=location, filtered=filtered, in_parts=in_parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +114,7 @@ class Auxiliary:
 
     query: str  # the user's query with more columns, behind the declared ones
     columns: tuple[Column, ...]  # those
+    in_parts: InParts | None = None
 
     @property
     def filtered(self) -> bool:
@@ -146,7 +173,15 @@ class Definition:
         """How children find the rows, if not by the name."""
         if self.auxiliary is None:
             return None
-        return Hidden(location=self.location, filtered=self.auxiliary.filtered)
+        return Hidden(
+            location=self.location,
+            filtered=self.auxiliary.filtered,
+            in_parts=self.auxiliary.in_parts,
+        )
+
+    @property
+    def in_parts(self) -> InParts | None:
+        return self.auxiliary.in_parts if self.auxiliary else None
 
     def as_declared(self) -> Definition:
         """The same table as if it stored no more than what the user sees."""
@@ -162,8 +197,13 @@ class Definition:
         """What a build must have been made of to be current: the query, and the views below it."""
         views = json.dumps([view.as_json() for view in self.views], sort_keys=True)
         suffix = _digest(views) if self.views else "-"
-        form = f"/{_digest(self.auxiliary.query)}" if self.auxiliary else ""
+        form = f"/{_digest(self._form())}" if self.auxiliary else ""
         return f"{self.fingerprint}/{suffix}{form}"
+
+    def _form(self) -> str:
+        assert self.auxiliary is not None
+        in_parts = self.auxiliary.in_parts
+        return f"{self.auxiliary.query}{in_parts.fold if in_parts else ''}"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -178,9 +218,7 @@ class Definition:
                     "name": list(source.name.parts),
                     "columns": _columns_json(source.columns),
                     "dynamic_id": source.dynamic_id,
-                    "hidden": [source.hidden.location, source.hidden.filtered]
-                    if source.hidden
-                    else None,
+                    "hidden": source.hidden.as_json() if source.hidden else None,
                 }
                 for source in self.sources
             ],
@@ -195,6 +233,7 @@ class Definition:
             "auxiliary": {
                 "query": self.auxiliary.query,
                 "columns": _columns_json(self.auxiliary.columns),
+                "in_parts": self.auxiliary.in_parts and self.auxiliary.in_parts.as_json(),
             }
             if self.auxiliary
             else None,
@@ -228,7 +267,11 @@ class Definition:
             deterministic=data["deterministic"],
             approximate=tuple(data["approximate"]),
             revision=data["revision"],
-            auxiliary=Auxiliary(query=kept["query"], columns=_columns(kept["columns"]))
+            auxiliary=Auxiliary(
+                query=kept["query"],
+                columns=_columns(kept["columns"]),
+                in_parts=InParts.from_json(kept.get("in_parts")),
+            )
             if kept
             else None,
         )

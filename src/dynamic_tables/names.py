@@ -13,6 +13,7 @@ from dynamic_tables.reasons import Reason
 
 RESERVED_PREFIX = "_ivm_"  # our own columns and tables; users may not use it
 RESERVED_SUFFIX = "__ivm"
+PARTIALS = f"{RESERVED_PREFIX}partials"  # the relation that a table stored in parts is made of
 SHOWN = f"{RESERVED_PREFIX}shown"  # a stored column: rows without it are not part of the table
 SUBSTITUTED = re.compile(r"\$\{\S+?\}")  # Spark puts the value of a setting or variable there
 _ODD_COLUMN = re.compile(r"[ ,;{}()\n\t=]")

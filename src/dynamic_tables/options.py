@@ -314,6 +314,7 @@ SPECS: tuple[OptionSpec, ...] = (
         "Do not write rows whose values did not change; AUTO: when the table has consumers.",
         "DEDUPLICATION = true",
         choices=Deduplication,
+        at_work=True,
     ),
     OptionSpec(
         "AUXILIARY_COLUMNS",
@@ -331,6 +332,7 @@ SPECS: tuple[OptionSpec, ...] = (
         "MERGE_ON_READ: refreshes append partial aggregates, readers fold them.",
         "STORAGE = MERGE_ON_READ",
         choices=Storage,
+        at_work=True,
     ),
     OptionSpec(
         "MAX_SCAN_BYTES",

@@ -17,7 +17,6 @@ class Reason(StrEnum):
     NOT_MOVED = "NOT_MOVED"  # no source changed since the last refresh
     NET_EMPTY = "NET_EMPTY"  # sources changed, the result did not
     CHANGED = "CHANGED"  # sources changed, and their changes are what was read
-    NO_FEED = "NO_FEED"  # a source that changed keeps no change feed
     DEARER = "DEARER"  # reading what changed would cost more than to recompute
     ABOVE_THRESHOLD = "ABOVE_THRESHOLD"  # more keys are affected than CARDINALITY_THRESHOLD allows
     CHANGES_FAILED = "CHANGES_FAILED"  # an expression failed on a row that came and went
@@ -27,6 +26,7 @@ class Reason(StrEnum):
     GLOBAL_LIMIT = "GLOBAL_LIMIT"  # LIMIT over all rows
     NO_PARTITION = "NO_PARTITION"  # a window without PARTITION BY, or without a common one
     RECURSIVE = "RECURSIVE"  # a recursive query
+    STORAGE = "STORAGE"  # the strategy is not for tables that are stored like this one
     NOT_MONOTONE = "NOT_MONOTONE"  # a new row may take an output row away: no plain append
     NO_INVERSE = "NO_INVERSE"  # no GROUP BY on top, or an aggregate that cannot be merged
     NO_STATE = "NO_STATE"  # the stored columns do not tell enough to merge

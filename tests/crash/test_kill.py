@@ -23,6 +23,7 @@ CREATE_STEPS = (Step.DEFINED, Step.LAID_OUT)
 REFRESH_STEPS = tuple(step for step in Step if step not in CREATE_STEPS)
 GROUPED = "SELECT customer, count(*) AS n FROM orders WHERE id > -{n} GROUP BY customer"
 PLAIN = "SELECT customer, amount FROM orders WHERE id > -{n}"
+STORAGES = ("IN_PLACE", "MERGE_ON_READ")
 Lake = tuple[Path, dt.DynamicTables]
 MakeLake = Callable[[int], Lake]
 
@@ -32,7 +33,7 @@ def make_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeLake]:
     opened: list[dt.DynamicTables] = []
 
     def make(size: int) -> Lake:
-        """`t0`, `t2`, … have a child and are written by difference; `t1`, `t3`, … whole."""
+        """`t0`, `t4`, … are written by difference, `t1`, `t3`, … whole, `t2`, `t6`, … in parts."""
         folder = tmp_path_factory.mktemp("crash") / "lake"
         tables = dt.connect(folder, jvm="quick", say=lambda _: None)
         opened.append(tables)
@@ -42,7 +43,8 @@ def make_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeLake]:
         )
         for n in range(size):
             query = (PLAIN if n % 2 else GROUPED).format(n=n)
-            tables.create(f"t{n}", query, initialize="ON_SCHEDULE")
+            how = {"refresh_mode": "FULL"} if n % 2 else {"storage": STORAGES[n // 2 % 2]}
+            tables.create(f"t{n}", query, initialize="ON_SCHEDULE", **how)
         parents = " UNION ALL ".join(f"SELECT customer FROM t{n}" for n in range(0, size, 2))
         tables.create("child", parents, initialize="ON_SCHEDULE")
         tables.refresh()

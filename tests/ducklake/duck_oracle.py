@@ -44,6 +44,8 @@ def visible(tables: dt.DynamicTables, pin: Pin) -> str:
     version = f'FROM small_lake."{pin.name.schema}"."{table}" AT (VERSION => {pin.version})'
     if parent is None or auxiliary is None:
         return version
+    if parent.definition.in_parts is not None:
+        version = f"FROM ({parent.definition.in_parts.over(version.removeprefix('FROM '))})"
     columns = ", ".join(f'"{column.name}"' for column in parent.definition.columns)
     shown = any(column.name == "_ivm_shown" for column in auxiliary.columns)
     return f"SELECT {columns} {version}{' WHERE _ivm_shown' if shown else ''}"

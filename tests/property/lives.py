@@ -24,8 +24,9 @@ from random_queries import Queries
 from random_worlds import Changes, World, random_world, rows
 
 import dynamic_tables as dt
-from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.errors import DynamicTablesError, InvalidInput
 from dynamic_tables.model import Strategy
+from dynamic_tables.options import Storage
 from dynamic_tables.refresh.decide import possible
 from listed import listed
 
@@ -165,6 +166,17 @@ class Life:
             case.tables.append(f"{name}_{copy}")
         self._cases.append(case)
         self.tally.queries += 1
+        self._declare_in_parts(f"{name}m_0", query)
+
+    def _declare_in_parts(self, name: str, query: str) -> None:
+        """The same query stored in parts, if it can be; its ways take turns."""
+        try:
+            self._tables.create(
+                name, query, initialize="ON_SCHEDULE", storage=Storage.MERGE_ON_READ
+            )
+        except InvalidInput:
+            return  # not an aggregate that can be added up
+        self._cases.append(Case(query, [None, *self._strategies(name, query)], [name]))
 
     def _strategies(self, table: str, query: str) -> list[str]:
         definition = self._tables.show(table).definition

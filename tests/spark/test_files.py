@@ -7,10 +7,11 @@ import pytest
 import dynamic_tables as dt
 from dynamic_tables.lake.files import rows_at
 from listed import newest
-from oracle import bag
+from oracle import bag, check
 
 pytestmark = pytest.mark.spark
 
+FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 TABLES = {
     "marked": "TBLPROPERTIES (delta.enableDeletionVectors = true)",
     "split": "PARTITIONED BY (k) TBLPROPERTIES (delta.columnMapping.mode = 'name')",
@@ -43,3 +44,48 @@ def test_an_older_version_is_read_by_delta(shared: dt.DynamicTables) -> None:
     place = shared.spark.sql("DESCRIBE DETAIL older").collect()[0].location
     states = [sorted(row.k for row in rows_at(shared.spark, place, n).collect()) for n in range(3)]
     assert states == [[], [1], [1, 2]]
+
+
+def test_sources_without_a_change_feed(shared: dt.DynamicTables) -> None:
+    """The files that differ tell what changed; a feed that was turned on too late is no help."""
+    shared.sql("CREATE TABLE silent (k INT, v INT) USING delta PARTITIONED BY (k)")
+    shared.sql(
+        "CREATE TABLE late (k INT, v INT) USING delta TBLPROPERTIES"
+        " (delta.enableDeletionVectors = true, delta.columnMapping.mode = 'name')"
+    )
+    for name in ("silent", "late"):
+        shared.sql(f"INSERT INTO {name} SELECT id % 3, id FROM range(9)")
+        shared.sql(f"INSERT INTO {name} VALUES (NULL, NULL), (7, 7), (7, 7)")
+    queries = {
+        "silent_sums": "SELECT k, count(*) AS n, sum(v) AS s FROM silent GROUP BY k",
+        "late_rows": "SELECT v, k FROM late WHERE v IS NULL OR v > 1",
+        "both": "SELECT s.v, l.k FROM silent s LEFT JOIN late l ON s.v = l.v",
+    }
+    for name, query in queries.items():
+        shared.create(name, query, initialize="ON_SCHEDULE")
+    shared.refresh(*queries)
+    for name in ("silent", "late"):
+        shared.sql(f"DELETE FROM {name} WHERE v IN (2, 3)")
+        shared.sql(f"UPDATE {name} SET v = v + 10 WHERE k = 1")
+        shared.sql(f"OPTIMIZE {name}")
+        shared.sql(f"DELETE FROM {name} WHERE v = 7")
+    shared.sql("ALTER TABLE late SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    report = shared.refresh(*queries)
+    strategies = {record.table.name: str(record.strategy) for record in report.records}
+    assert strategies == {"silent_sums": "merge", "late_rows": "rows", "both": "rows"}
+    check(shared, *queries)
+
+
+def test_history_that_vacuum_took(shared: dt.DynamicTables) -> None:
+    """What changed can no longer be read: recomputed, and only the difference is written."""
+    shared.sql(f"CREATE TABLE brief (k INT, v INT) USING delta {FEED}")
+    shared.sql("INSERT INTO brief SELECT id, id FROM range(10)")
+    shared.create("kept", "SELECT k, v FROM brief")
+    shared.sql("UPDATE brief SET v = 0 WHERE k = 1")
+    shared.sql("UPDATE brief SET v = 0 WHERE k = 2")
+    shared.sql("SET spark.databricks.delta.retentionDurationCheck.enabled = false")
+    shared.sql("VACUUM brief RETAIN 0 HOURS")
+    record = shared.refresh("kept")["kept"]
+    assert (record.strategy, record.reason) == ("full", "HISTORY_GONE")
+    assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
+    check(shared, "kept")

@@ -33,7 +33,6 @@ QUIET = Facts(
     moved=frozenset(),
     clock_moved=False,
     foreign_change=False,
-    without_feed=False,
     moves=None,
     plan=lambda: PLAN,
     sizes=lambda: None,
@@ -50,7 +49,6 @@ QUIET = Facts(
         (replace(QUIET, moved=MOVED), ("refresh", "merge", "CHANGED")),
         (replace(QUIET, moved=MOVED, forced=Strategy.KEYS), ("refresh", "keys", "CHANGED")),
         (replace(QUIET, moved=MOVED, forced=Strategy.ROWS), ("refresh", "rows", "CHANGED")),
-        (replace(QUIET, moved=MOVED, without_feed=True), ("refresh", "full", "NO_FEED")),
         (
             replace(QUIET, moved=MOVED, definition=replace(TABLE, deterministic=False)),
             ("refresh", "full", "NON_DETERMINISTIC"),

@@ -44,8 +44,7 @@ class Merging:
     def reason_against(self, types: Mapping[str, str]) -> Reason | None:
         """Why not, given the types of the stored columns: a quotient must be rounded once only."""
         for (name, _), fold in zip(self.aggregate.aggregates, self.folds, strict=True):
-            declared = self._plain().get(name)
-            kind = types[declared.lower()].lower() if declared is not None else ""
+            kind = self.type_of(name, types)
             if fold.kind is Kind.AVG and kind not in FLOATING and not _rounds_once(kind):
                 return Reason.NO_INVERSE
         return None
@@ -74,7 +73,7 @@ class Merging:
     def stored_rows(self, emitter: Emitter, parts: str, stored: str) -> str:
         """SQL: the stored rows of the changed groups."""
         keys = tuple(
-            exp.column(exp.to_identifier(self._declared(name), quoted=True), table="q")
+            exp.column(exp.to_identifier(self.declared(name), quoted=True), table="q")
             for name, _ in self.aggregate.keys
         )
         matches = emitter.matches(Restriction(table=parts, values=keys))
@@ -89,7 +88,7 @@ class Merging:
         changed = [*keys, *self._values(), GONE, ODD, f"0 AS {STORED}"]
         kept = [
             *(
-                f"{emitter.quote(self._declared(name))} AS {key}"
+                f"{emitter.quote(self.declared(name))} AS {key}"
                 for key, (name, _) in zip(keys, self.aggregate.keys, strict=True)
             ),
             *self._stored_values(emitter),
@@ -105,17 +104,17 @@ class Merging:
         names = [emitter.quote(name) for name, _ in self.aggregate.keys]
         new = [f"{key} AS {name}" for key, name in zip(keys, names, strict=True)]
         new += [
-            f"{self._new(n)} AS {emitter.quote(name)}"
+            f"{self.new_value(n)} AS {emitter.quote(name)}"
             for n, (name, _) in enumerate(self.aggregate.aggregates)
         ]
         needs = " OR ".join(f"COALESCE({why}, TRUE)" for why in self._needs(types))
         if keys:  # a group that is gone needs nothing
-            needs = f"({needs}) AND {_value(self._place(count_rows()))} <> 0"
+            needs = f"({needs}) AND {value_name(self._place(count_rows()))} <> 0"
         return f"SELECT {', '.join([*keys, *new])}, {needs} AS {NEEDS_ROWS} FROM ({inner}) AS q"
 
     def merged(self, emitter: Emitter, groups: str) -> str:
         """SQL: the rows of groups that are there and whose values are known, as declared."""
-        alive = f" AND {emitter.quote(self._rows_name())} > 0" if self.aggregate.keys else ""
+        alive = f" AND {emitter.quote(self.rows_name())} > 0" if self.aggregate.keys else ""
         items = self._items(emitter)
         return f"SELECT {items} FROM {groups} WHERE NOT {NEEDS_ROWS}{alive}"
 
@@ -133,16 +132,21 @@ class Merging:
     def _items(self, emitter: Emitter) -> str:
         return ", ".join(f"{emitter.text(e)} AS {emitter.quote(n)}" for n, e in self.outputs)
 
+    def type_of(self, name: str, types: Mapping[str, str]) -> str:
+        """The type of an aggregate that is stored as it is."""
+        declared = self._plain().get(name)
+        return types[declared.lower()].lower() if declared is not None else ""
+
     # Values
 
     def _values(self) -> list[str]:
-        return [name for n, fold in enumerate(self.folds) for name in _value_names(n, fold)]
+        return [name for n, fold in enumerate(self.folds) for name in value_names(n, fold)]
 
     def _stored_values(self, emitter: Emitter) -> list[str]:
         found = []
         for (name, _), fold in zip(self.aggregate.aggregates, self.folds, strict=True):
             if fold.kind is not Kind.AVG:  # is made of its companions
-                found.append(emitter.quote(self._declared(name)))
+                found.append(emitter.quote(self.declared(name)))
             if fold.kind in (Kind.MIN, Kind.MAX):
                 found.append("NULL")
         return found
@@ -150,20 +154,19 @@ class Merging:
     def _folded(self) -> list[str]:
         found = []
         for n, fold in enumerate(self.folds):
-            word = {Kind.MIN: "MIN", Kind.MAX: "MAX"}.get(fold.kind, "SUM")
-            found += [f"{word}({name}) AS {name}" for name in _value_names(n, fold)]
+            found += [f"{folding_word(fold)}({name}) AS {name}" for name in value_names(n, fold)]
         return found
 
-    def _new(self, n: int) -> str:
+    def new_value(self, n: int) -> str:
         fold = self.folds[n]
         match fold.kind:
             case Kind.SUM:
-                return f"CASE WHEN {self._number(fold)} <> 0 THEN {_value(n)} END"
+                return f"CASE WHEN {self.number_of(fold)} <> 0 THEN {value_name(n)} END"
             case Kind.AVG:
-                total, number = _value(self._place(fold.total())), self._number(fold)
+                total, number = value_name(self._place(fold.total())), self.number_of(fold)
                 return f"CASE WHEN {number} <> 0 THEN {total} / {number} END"
             case _:
-                return _value(n)
+                return value_name(n)
 
     def _needs(self, types: Mapping[str, str]) -> list[str]:
         """Conditions under which the stored value and the changes do not tell the new one."""
@@ -173,39 +176,38 @@ class Merging:
         for n, (fold, (name, _)) in enumerate(
             zip(self.folds, self.aggregate.aggregates, strict=True)
         ):
-            declared = self._plain().get(name)
-            kind = types[declared.lower()].lower() if declared is not None else ""
+            kind = self.type_of(name, types)
             match fold.kind:
                 case Kind.COUNT:
-                    found.append(f"{_value(n)} < 0")
+                    found.append(f"{value_name(n)} < 0")
                 case Kind.SUM:
                     if kind in FLOATING:
                         found.append(f"{GONE} > 0")
-                    found.append(f"({_value(n)} IS NULL AND {self._number(fold)} <> 0)")
+                    found.append(f"({value_name(n)} IS NULL AND {self.number_of(fold)} <> 0)")
                 case Kind.AVG:
                     if kind not in FLOATING:
-                        found.append(f"{self._number(fold)} > {MANY}")
+                        found.append(f"{self.number_of(fold)} > {MANY}")
                 case Kind.MIN | Kind.MAX:
                     past = "<=" if fold.kind is Kind.MIN else ">="
-                    gone, new = _gone(n), _value(n)
+                    gone, new = gone_name(n), value_name(n)
                     found.append(f"({gone} IS NOT NULL AND ({new} IS NULL OR {gone} {past} {new}))")
         return found
 
-    def _number(self, fold: Fold) -> str:
-        return _value(self._place(fold.number()))
+    def number_of(self, fold: Fold) -> str:
+        return value_name(self._place(fold.number()))
 
     def _place(self, wanted: Expression) -> int:
         aggregates = [aggregate for _, aggregate in self.aggregate.aggregates]
         return aggregates.index(wanted)
 
-    def _rows_name(self) -> str:
+    def rows_name(self) -> str:
         return self.aggregate.aggregates[self._place(count_rows())][0]
 
     def _plain(self) -> dict[str, str]:
         """The aggregate's columns that are stored as they are, by their declared names."""
         return {e.name: name for name, e in self.outputs if isinstance(e, exp.Column)}
 
-    def _declared(self, name: str) -> str:
+    def declared(self, name: str) -> str:
         return self._plain()[name]
 
 
@@ -273,22 +275,27 @@ def _rounds_once(average: str) -> bool:
     return 38 - whole >= scale + 9
 
 
-def _value(n: int) -> str:
+def folding_word(fold: Fold) -> str:
+    """How parts become one."""
+    return {Kind.MIN: "MIN", Kind.MAX: "MAX"}.get(fold.kind, "SUM")
+
+
+def value_name(n: int) -> str:
     return f"_dt_v{n}"
 
 
-def _gone(n: int) -> str:
+def gone_name(n: int) -> str:
     return f"_dt_g{n}"
 
 
-def _value_names(n: int, fold: Fold) -> list[str]:
+def value_names(n: int, fold: Fold) -> list[str]:
     match fold.kind:
         case Kind.AVG:
             return []
         case Kind.MIN | Kind.MAX:
-            return [_value(n), _gone(n)]
+            return [value_name(n), gone_name(n)]
         case _:
-            return [_value(n)]
+            return [value_name(n)]
 
 
 def _signed_sum(value: str, dialect: str) -> str:
@@ -310,14 +317,14 @@ def _contributions(emitter: Emitter, n: int, fold: Fold) -> list[str]:
                 counts = f"({value}) IS NOT NULL"
             else:
                 counts = emitter.text(fold.condition) if fold.condition is not None else "TRUE"
-            return [f"SUM(CASE WHEN {counts} THEN {WEIGHT} ELSE 0 END) AS {_value(n)}"]
+            return [f"SUM(CASE WHEN {counts} THEN {WEIGHT} ELSE 0 END) AS {value_name(n)}"]
         case Kind.SUM:
-            return [f"{_signed_sum(value, emitter.dialect)} AS {_value(n)}"]
+            return [f"{_signed_sum(value, emitter.dialect)} AS {value_name(n)}"]
         case Kind.AVG:
             return []
         case Kind.MIN | Kind.MAX:
             word = fold.kind.value.upper()
             return [
-                f"{word}(CASE WHEN {WEIGHT} > 0 THEN {value} END) AS {_value(n)}",
-                f"{word}(CASE WHEN {WEIGHT} < 0 THEN {value} END) AS {_gone(n)}",
+                f"{word}(CASE WHEN {WEIGHT} > 0 THEN {value} END) AS {value_name(n)}",
+                f"{word}(CASE WHEN {WEIGHT} < 0 THEN {value} END) AS {gone_name(n)}",
             ]

@@ -17,6 +17,7 @@ from dynamic_tables.compiler.delta import Deltas
 from dynamic_tables.compiler.emit import WEIGHT, Emitter, Leaves, Restriction, Side, key_column
 from dynamic_tables.compiler.keys import Key, key_of
 from dynamic_tables.compiler.merge import Merging, merging_of
+from dynamic_tables.compiler.partials import Partials
 from dynamic_tables.compiler.prune import pruned
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.compiler.tree import Node
@@ -66,6 +67,16 @@ class Merge:
     keys: str  # SQL: the groups that need their rows
     merged: str  # SQL: the new rows of the others
     recomputed: str  # SQL: the new rows of those
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folding:
+    """`fold`: what each of the tables is made of, in this order, and the new rows at last."""
+
+    parts: str  # SQL: what every changed group gains and loses
+    partials: str  # SQL: the same as rows to be stored
+    keys: str  # SQL: the groups that need their rows
+    recomputed: str  # SQL: the rows of those
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +209,29 @@ class DeltaPlan:
             recomputed=self.merging.recomputed(writer, tables.keys),
         )
 
+    def fold(self, now: Situation, tables: Tables, *, types: Mapping[str, str]) -> Folding | None:
+        """SQL of what the changed groups gain and lose, as rows that readers add up."""
+
+        def write(now: Situation) -> Folding | None:
+            assert isinstance(self.merging, Merging)
+            parts = self.merging.parts(*self._deltas(now))
+            if parts is None:
+                return None
+            writer = Emitter(self.dialect, now.leaves)
+            return Folding(
+                parts=parts,
+                partials=Partials(self.merging).rows(writer, tables.parts, types),
+                keys=Partials(self.merging).needing(tables.parts, types),
+                recomputed=self.merging.recomputed(writer, tables.keys),
+            )
+
+        return self._once(("fold", tables, frozenset(types.items())), now, write)
+
+    def folded(self, relation: str, types: Mapping[str, str]) -> str:
+        """SQL of one row a group, from the rows that are stored of it in parts."""
+        assert isinstance(self.merging, Merging)
+        return Partials(self.merging).folded(Emitter(self.dialect, Gaps()), relation, types)
+
     def _once(
         self, what: Hashable, now: Situation, write: Callable[[Situation], T], *, stored: str = ""
     ) -> T:
@@ -256,4 +290,13 @@ def _is_monotone(node: Node) -> bool:
     return True
 
 
-__all__ = ["DeltaPlan", "Merge", "Replacement", "Situation", "Tables", "key_column", "plan_query"]
+__all__ = [
+    "DeltaPlan",
+    "Folding",
+    "Merge",
+    "Replacement",
+    "Situation",
+    "Tables",
+    "key_column",
+    "plan_query",
+]

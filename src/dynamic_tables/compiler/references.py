@@ -94,17 +94,21 @@ def pinned_relation(
     reference: TableReference,
     only_columns: tuple[str, ...] | None = None,
     only_rows: str | None = None,
+    in_parts: Callable[[str], str] | None = None,
     renamed: bool = False,
 ) -> str:
     """A table at a version; `only_columns` hides what was added since CREATE from `SELECT *`.
 
-    `renamed`: the query knows the table by another name than this.
+    `in_parts` makes rows of what is stored of them; `renamed`: the query knows the table by another
+    name than this.
 
     >>> place = TableReference(start=0, stop=1, parts=("t",), aliased=False)
     >>> pinned_relation("`s`.`t`", 3, reference=place)
     '`s`.`t` VERSION AS OF 3'
     """
     relation = f"{name_sql} VERSION AS OF {version:d}"
+    if in_parts is not None:
+        relation = f"({in_parts(relation)})"
     if only_columns is None:
         return aliased_as(relation, reference) if renamed else as_query(relation, reference)
     columns = ", ".join(quote(column) for column in only_columns)

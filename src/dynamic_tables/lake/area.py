@@ -21,9 +21,10 @@ from dynamic_tables.compiler.emit import WEIGHT, key_column
 from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
 from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import InternalError, RefreshError
-from dynamic_tables.lake import bags, catalog, jvm, transaction
+from dynamic_tables.lake import bags, catalog, jvm, parts, transaction
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
-from dynamic_tables.lake.deltas import KEYS, SparkLeaves, typed, types_of
+from dynamic_tables.lake.deltas import KEYS, Feed, SparkLeaves, typed, types_of
+from dynamic_tables.lake.differing import changes_by_files, has_feed
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_feed_gone
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.log import RENAMING_OPERATIONS, changed_rows
@@ -69,6 +70,7 @@ class SparkArea:
         self._only_inserts = False  # of the difference
         self._persisted: list[DataFrame] = []
         self._expects_few = False  # rows, whatever is computed from the changes
+        self._compares_files = False  # instead of asking for change feeds
         self._replaced_rows: int | None = None
         self._cardinality_ratio: float | None = None
 
@@ -134,6 +136,22 @@ class SparkArea:
             return Reason.SOURCE_SCHEMA_CHANGED
         rows = changed_rows(commits)
         self._expects_few = rows is not None and rows <= SMALL_CHANGES
+        try:
+            return self._by_changes(definition, plan, strategy, moves, base)
+        except SPARK_FAULTS as error:
+            if not is_feed_gone(error):
+                raise
+        self._compares_files = True  # the feed was turned on later than the last refresh
+        return self._by_changes(definition, plan, strategy, moves, base)
+
+    def _by_changes(
+        self,
+        definition: Definition,
+        plan: DeltaPlan,
+        strategy: Strategy,
+        moves: Moves,
+        base: int,
+    ) -> Delta | Reason:
         leaves = SparkLeaves(
             self._session,
             definition,
@@ -146,16 +164,13 @@ class SparkArea:
         now = Situation(
             leaves=leaves, moved=moved_names(definition, moves), clock_moved=moves.clock_moved
         )
-        try:
-            if strategy is Strategy.KEYS:
-                return self._affected(definition, plan, now, leaves, base)
-            if strategy is Strategy.MERGE:
-                return self._merged(definition, plan, now, base)
-            return self._netted(definition, plan, now, strategy, base)
-        except SPARK_FAULTS as error:
-            if not is_feed_gone(error):
-                raise
-            return Reason.NO_FEED
+        if strategy is Strategy.KEYS:
+            return self._affected(definition, plan, now, leaves, base)
+        if strategy is Strategy.MERGE:
+            return self._merged(definition, plan, now, base)
+        if strategy is Strategy.FOLD:
+            return self._folded(definition, plan, now, base)
+        return self._netted(definition, plan, now, strategy, base)
 
     def _affected(
         self,
@@ -207,6 +222,25 @@ class SparkArea:
         if not _is_empty(keys):
             new = new.unionAll(typed(self._session.sql(found.recomputed), definition))
         return Delta(strategy=Strategy.MERGE, changes=self._keep(bags.counted(new, stored)))
+
+    def _folded(
+        self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
+    ) -> Delta | Reason:
+        """`fold`: what the changed groups gain and lose; nothing that is stored is read."""
+        found = plan.fold(now, MERGED, types=definition.types)
+        if found is None:
+            return Delta(strategy=Strategy.FOLD, changes=0)
+        self._make(MERGED.parts, found.parts)
+        new = typed(self._session.sql(found.partials), definition)
+        groups = self._session.sql(found.keys)
+        groups.createOrReplaceTempView(MERGED.keys)
+        if _is_empty(groups):
+            return Delta(strategy=Strategy.FOLD, changes=self._keep(bags.all_new(new)))
+        new = new.unionAll(typed(self._session.sql(found.recomputed), definition))
+        assert definition.in_parts is not None
+        named = groups.toDF(*definition.in_parts.keys) if definition.in_parts.keys else groups
+        stored = parts.of_groups(self._stored(definition, base), named, definition.in_parts.keys)
+        return Delta(strategy=Strategy.FOLD, changes=self._keep(bags.counted(new, stored)))
 
     def _make(self, name: str, query: str) -> jvm.Held:
         """Compute a query once, under a name."""
@@ -263,14 +297,18 @@ class SparkArea:
             if few is not None:
                 return few
             self._expects_few = False
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        self._persisted.append(kept)
+        kept = self._persist(frame)
         return jvm.held(kept, rows_at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
 
-    def _feed(self, before: Pin, after: Pin) -> DataFrame:
+    def _feed(self, before: Pin, after: Pin) -> Feed:
+        """The change feed between two pins, or what the files say that differ."""
+        place = self._location(after)
+        if self._compares_files or not has_feed(self._session, place, after.version):
+            rows = changes_by_files(self._session, place, before.version, after.version)
+            return Feed(rows, has_copies=True)
         reader = self._session.read.format("delta").option("readChangeFeed", "true")
         ranged = reader.option("startingVersion", before.version + 1)
-        return ranged.option("endingVersion", after.version).load(self._location(after))
+        return Feed(ranged.option("endingVersion", after.version).load(place))
 
     def _location(self, pin: Pin) -> str:
         return self._lake.location_of(pin.name)
@@ -300,7 +338,20 @@ class SparkArea:
 
         A small one is kept in the driver: MERGE then broadcasts it instead of computing it again.
         """
-        return self._keep(bags.counted(rows.frame, self._stored(definition, base)))
+        stored, new = self._stored(definition, base), rows.frame
+        if definition.in_parts is not None:  # groups that are the same stay as they are stored
+            new = self._persist(new)
+            apart = bags.counted(new, parts.folded(stored, definition.in_parts).select(new.columns))
+            groups = self._held(parts.groups_of(apart, definition.in_parts.keys)).frame
+            stored, new = (
+                parts.of_groups(r, groups, definition.in_parts.keys) for r in (stored, new)
+            )
+        return self._keep(bags.counted(new, stored))
+
+    def _persist(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._persisted.append(kept)
+        return kept
 
     def _keep(self, difference: DataFrame) -> int:
         """Hold on to what differs; how many rows they are."""
@@ -322,6 +373,8 @@ class SparkArea:
             if not transaction.append(session, place, new, stamp):
                 _numbered(new, stamp).mode("append").save(place)
         elif not transaction.replace_rows(session, place, kept, stamp):
+            if definition.in_parts is not None and self._lake.version_of(definition) != stamp.base:
+                raise _compacted_meanwhile(definition)
             self._merge(definition, bags.operations(kept.frame), stamp)
 
     def _merge(self, definition: Definition, changes: DataFrame, stamp: Stamp) -> None:
@@ -406,6 +459,16 @@ class SparkArea:
             self._meter.stop()
             for frame in self._persisted:
                 frame.unpersist()
+
+
+def _compacted_meanwhile(definition: Definition) -> RefreshError:
+    """Parts of a group are known by their places; by their values, others would be taken."""
+    return RefreshError(
+        "its stored rows were rewritten while the refresh was under way",
+        reason=Reason.COMMIT_FAILED,
+        about=str(definition.name),
+        hint="refresh again",
+    )
 
 
 def _is_empty(frame: DataFrame) -> bool:

@@ -131,6 +131,11 @@ def applied(net: DataFrame, stored: DataFrame | None) -> DataFrame:
     return _grouped(both, names, WEIGHT, THERE).select(*columns, wanted, THERE, PLACES)
 
 
+def all_new(rows: DataFrame) -> DataFrame:
+    """Rows as a difference: none of them is there."""
+    return applied(rows.withColumn(WEIGHT, F.lit(1)), None)
+
+
 def _keys(frame: DataFrame, names: list[str]) -> list[Column]:
     """Columns in a form that can be grouped."""
     kinds = {field.name: field.dataType for field in frame.schema.fields}

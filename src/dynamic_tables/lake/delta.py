@@ -15,7 +15,7 @@ from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, aliased_as, rewrite
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.definition import Column, Definition, Source
-from dynamic_tables.errors import InvalidInput, RefreshError
+from dynamic_tables.errors import DynamicTablesError, InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.analysis import approximate, pin_now, source_of, view_uses
 from dynamic_tables.lake.area import SparkArea
@@ -33,7 +33,7 @@ from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, mak
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, changed_rows, commits_between
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
-from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
+from dynamic_tables.lake.pins import hidden_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
@@ -45,6 +45,8 @@ from dynamic_tables.model import Pin, utc_now
 from dynamic_tables.names import TableName, qualify, quote
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
+
+SMALL_TABLES_BYTES = 4 * 2**20  # sources and stored rows of a refresh in a session for small ones
 
 
 class SparkLake(StoredTables):
@@ -88,7 +90,7 @@ class SparkLake(StoredTables):
             instant=utc_now(),
             columns=shown_columns(found_elsewhere),
             locations={key: source.location for key, source in found_elsewhere.items()},
-            filtered=filtered_sources(found_elsewhere),
+            hidden=hidden_sources(found_elsewhere),
         )
         frame = self._analysed(pinned, query, namespace)
         columns = catalog.columns_of(frame._jdf.schema())
@@ -218,9 +220,6 @@ class SparkLake(StoredTables):
             found += self.source_commits(source, old.version, new.version)
         return found
 
-    def has_feed(self, source: Source) -> bool:
-        return self.source_state(source).has_feed
-
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
         """How the query can be kept up to date by changes."""
         return self._plans.of(definition)
@@ -308,7 +307,7 @@ class SparkLake(StoredTables):
             instant=instant,
             columns=columns,
             locations={k: s.hidden.location for k, s in sources.items() if s.hidden},
-            filtered=filtered_sources(sources),
+            hidden=hidden_sources(sources),
         )
 
     @contextmanager
@@ -352,15 +351,26 @@ class SparkLake(StoredTables):
 
     @contextmanager
     def work_area(self, definition: Definition, label: str) -> Generator[SparkArea]:
-        session = private_session(
-            self.spark, settings=definition.settings, namespace=definition.namespace
-        )
         for source in definition.sources:
             if source.hidden is not None:
                 self._locations[source.name.key] = source.hidden.location
+        session = private_session(
+            self.spark,
+            settings=definition.settings,
+            namespace=definition.namespace,
+            small=self._is_small(definition),
+        )
         area = SparkArea(self, session, label)
         with area.open(), self._under_way.holding(label, area):
             yield area
+
+    def _is_small(self, definition: Definition) -> bool:
+        """Whether sources and stored rows are small enough for a session that is made for that."""
+        try:
+            source_bytes = sum(self.source_state(source).bytes for source in definition.sources)
+        except DynamicTablesError:  # a source is gone: what is computed will say so
+            return False
+        return source_bytes + self.stored_bytes(definition) <= SMALL_TABLES_BYTES
 
     def progress(self) -> list[Progress]:
         return self._under_way.progress()

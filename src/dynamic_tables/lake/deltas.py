@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sqlglot
@@ -24,8 +25,9 @@ from dynamic_tables.compiler.references import (
 )
 from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.compiler.spelling import prints
-from dynamic_tables.definition import Definition
-from dynamic_tables.lake import catalog
+from dynamic_tables.definition import Definition, InParts
+from dynamic_tables.lake import catalog, parts
+from dynamic_tables.lake.bags import netted
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.jvm import Held, Java
 from dynamic_tables.lake.pinning import Reading
@@ -103,6 +105,14 @@ def make_empty_sources(session: SparkSession, definition: Definition) -> None:
         session.sql(view_of_types(name, source.columns))
 
 
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The changes of a source as Delta's change feed tells them."""
+
+    rows: DataFrame
+    has_copies: bool = False  # rows that did not change are there too: once gone, once come
+
+
 class SparkLeaves:
     """See `compiler.emit.Leaves`."""
 
@@ -113,7 +123,7 @@ class SparkLeaves:
         plan: DeltaPlan,
         moves: Moves,
         *,
-        feed: Callable[[Pin, Pin], DataFrame],  # the change feed after one pin, up to another
+        feed: Callable[[Pin, Pin], Feed],  # what changed after one pin, up to another
         frame_at: Callable[[Pin], DataFrame],
         hold: Callable[[DataFrame], DataFrame],  # what is read more than once
     ) -> None:
@@ -144,17 +154,28 @@ class SparkLeaves:
         """The feed; its images of one update are two rows."""
         name = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
         if name not in self._named:
-            feed = self._feed(self._pin(source, Side.BEFORE), self._pin(source, Side.AFTER))
+            told = self._feed(self._pin(source, Side.BEFORE), self._pin(source, Side.AFTER))
+            feed = told.rows
             sign = F.when(F.col("_change_type").isin(*CAME), F.lit(1)).otherwise(F.lit(-1))
             columns = [F.col(quote(column)) for column in self._columns[source]]
             hidden = self._sources[source].hidden
+            if hidden is not None and hidden.in_parts is not None:
+                feed, sign = self._changed_groups(source, feed, hidden.in_parts), F.col(WEIGHT)
             if hidden is not None and hidden.filtered:
                 feed = feed.where(F.col(SHOWN))
             signed = feed.select(*columns, sign.alias(WEIGHT))
+            if told.has_copies:
+                signed = netted(signed)
             kept = signed if self._reads_once else self._hold(signed)
             kept.createOrReplaceTempView(name)
             self._named.add(name)
         return name
+
+    def _changed_groups(self, source: str, feed: DataFrame, in_parts: InParts) -> DataFrame:
+        """What is stored of a group may change without the group; readers see groups only."""
+        groups = self._hold(parts.groups_of(feed, in_parts.keys))
+        before, after = (self._frame_at(self._pin(source, side)) for side in Side)
+        return parts.changes(groups, before, after, in_parts)
 
     def near(self, keys: str, index: int, column: str) -> str:
         values = self._known.get((keys, index))

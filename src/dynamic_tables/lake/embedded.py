@@ -38,7 +38,8 @@ JAVA_HINT = (
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"  # starts in two thirds of the time
 STEADY_JVM = "-XX:+UseParallelGC"
-SMALL_QUERIES = {  # planning and generated code cost more than they save on small tables
+# For refreshes of small tables: planning and generated code cost more there than they save.
+SMALL_QUERIES = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

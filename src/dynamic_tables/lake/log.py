@@ -39,13 +39,26 @@ def commits_between(spark: SparkSession, location: str, after: int, to: int) -> 
     return tuple(found)
 
 
+def actions_of(spark: SparkSession, location: str, version: int) -> Iterator[Any]:
+    """What a commit did, one thing after another.
+
+    FileNotFoundError: its file was cleaned up, or is kept elsewhere by a commit coordinator.
+    """
+    try:
+        for line in _lines(spark, f"{location}/_delta_log/{version:020d}.json"):
+            yield json.loads(line)
+    except Py4JJavaError as error:
+        if "FileNotFoundException" in str(error.java_exception):
+            raise FileNotFoundError(location) from error
+        raise
+
+
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
     info: dict[str, Any] = {}
     changes_data = False
     fed, rewritten = 0, 0  # bytes of the change feed, if the commit has one, and of its files
     try:
-        for line in _lines(spark, f"{location}/_delta_log/{version:020d}.json"):
-            action = json.loads(line)
+        for action in actions_of(spark, location, version):
             info = action.get("commitInfo", info)
             fed += (action.get("cdc") or {}).get("size", 0)
             file = action.get("add") or action.get("remove") or {}
@@ -53,11 +66,7 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
                 changes_data = True
                 rewritten += file.get("size") or 0
     except FileNotFoundError:
-        return None  # cleaned up, or kept elsewhere by a commit coordinator
-    except Py4JJavaError as error:
-        if "FileNotFoundException" in str(error.java_exception):
-            return None
-        raise
+        return None
     return Commit(
         version=version,
         operation=info.get("operation", ""),

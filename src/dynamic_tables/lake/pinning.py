@@ -24,6 +24,7 @@ from dynamic_tables.compiler.references import (
     pinned_relation,
     rewrite,
 )
+from dynamic_tables.definition import Hidden
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.catalog import View
@@ -106,7 +107,7 @@ class PinnedQuery:
         instant: datetime,
         columns: Mapping[str, tuple[str, ...]],
         locations: Mapping[str, str] | None = None,
-        filtered: Container[str] = (),
+        hidden: Mapping[str, Hidden] | None = None,
     ) -> None:
         self._session = session
         self._reading = reading
@@ -114,7 +115,7 @@ class PinnedQuery:
         self._instant = instant
         self._only_columns = columns  # by name key: what a changed source may show
         self._locations = locations or {}  # by name key: stored tables that the name is not of
-        self._filtered = filtered  # name keys of sources of which only some rows are shown
+        self._hidden = hidden or {}  # by name key: sources that do not show all that is stored
         self._view_names: dict[str, str] = {}
         self._numbers = count(1)
 
@@ -142,12 +143,14 @@ class PinnedQuery:
         pin = self._pins[name.key]
         location = self._locations.get(name.key)
         stored = pin.name if location is None else catalog.path_name(location)
+        hidden = self._hidden.get(name.key)
         return pinned_relation(
             catalog.name_sql(stored),
             pin.version,
             reference=reference,
             only_columns=self._only_columns.get(name.key),
-            only_rows=quote(SHOWN) if name.key in self._filtered else None,
+            only_rows=quote(SHOWN) if hidden and hidden.filtered else None,
+            in_parts=hidden.in_parts.over if hidden and hidden.in_parts else None,
             renamed=location is not None,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dynamic_tables.definition import Definition, Source
+from dynamic_tables.definition import Definition, Hidden, Source
 from dynamic_tables.errors import InternalError
 from dynamic_tables.lake.base import DynamicSource
 from dynamic_tables.model import Pin
@@ -15,6 +15,8 @@ from dynamic_tables.reasons import Reason
 def unpinned_columns(source: Source, present: Sequence[str]) -> tuple[str, ...] | None:
     """The columns that a changed source may show; None if it has just those of CREATE."""
     frozen = [column.name for column in source.columns]
+    if source.hidden and source.hidden.in_parts:
+        return tuple(frozen)  # what is stored is not what is shown
     if [name.lower() for name in present] == [name.lower() for name in frozen]:
         return None
     there = {name.lower() for name in present}
@@ -46,6 +48,6 @@ def shown_columns(sources: Known) -> dict[str, tuple[str, ...]]:
     }
 
 
-def filtered_sources(sources: Known) -> set[str]:
-    """The sources of which only some rows are shown."""
-    return {key for key, source in sources.items() if source.hidden and source.hidden.filtered}
+def hidden_sources(sources: Known) -> dict[str, Hidden]:
+    """The sources whose name is a view, by name key."""
+    return {key: source.hidden for key, source in sources.items() if source.hidden}

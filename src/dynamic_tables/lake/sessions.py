@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import jvm
+from dynamic_tables.lake.embedded import SMALL_QUERIES
 
 # Settings that change what a query returns. At CREATE their values are stored with the definition.
 RESULT_SETTINGS = (
@@ -60,7 +61,11 @@ def result_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def private_session(
-    spark: SparkSession, *, settings: Mapping[str, str], namespace: tuple[str, str]
+    spark: SparkSession,
+    *,
+    settings: Mapping[str, str],
+    namespace: tuple[str, str],
+    small: bool = False,  # for small tables only
 ) -> SparkSession:
     """A session of its own over the same catalogs, as the user's session was at CREATE."""
     session = spark.newSession()
@@ -70,12 +75,20 @@ def private_session(
         if not key.startswith((*NEVER_COPIED, RESULT_PREFIX))
     }
     there = jvm.settings(session)
-    for key, value in {**wanted, **settings, **PRIVATE_SETTINGS}.items():
+    ours = {**PRIVATE_SETTINGS, **(_for_small_tables(spark) if small else {})}
+    for key, value in {**wanted, **settings, **ours}.items():
         if there.get(key) != value and session.conf.isModifiable(key):
             session.conf.set(key, value)
     jvm.bind_catalogs(session)
     use_namespace(session, namespace)
     return session
+
+
+def _for_small_tables(spark: SparkSession) -> dict[str, str]:
+    """Nothing merges small partitions without adaptive execution: there are few from the start."""
+    cores = spark.sparkContext.defaultParallelism
+    partitions = min(int(spark.conf.get("spark.sql.shuffle.partitions") or cores), cores)
+    return {**SMALL_QUERIES, "spark.sql.shuffle.partitions": str(partitions)}
 
 
 def use_namespace(session: SparkSession, namespace: tuple[str, str]) -> None:

@@ -70,6 +70,8 @@ def register(name: TableName, location: str) -> str:
 
 def shown(relation: str, columns: Sequence[Column], hidden: Hidden | None) -> str:
     """What users see of a stored table: its declared columns, and the rows that HAVING keeps."""
+    if hidden is not None and hidden.in_parts is not None:
+        relation = f"({hidden.in_parts.over(relation)})"
     names = ", ".join(quote(column.name) for column in columns)
     where = f" WHERE {quote(SHOWN)}" if hidden is not None and hidden.filtered else ""
     return f"SELECT {names} FROM {relation}{where}"  # noqa: S608  quoted

@@ -6,17 +6,19 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
+from functools import reduce
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.compiler.emit import WEIGHT
-from dynamic_tables.definition import Definition
+from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
-from dynamic_tables.lake import bags, catalog, jvm
+from dynamic_tables.lake import bags, catalog, jvm, parts, transaction
 from dynamic_tables.lake.base import Commit, Standing
 from dynamic_tables.lake.faults import headline
+from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.lock import commit_lock
 from dynamic_tables.lake.log import commits_between
@@ -179,9 +181,22 @@ class StoredTables:
                 self._run(f"COMMENT ON TABLE {table} IS {literal(options.comment or '')}")
 
     def optimize(self, definition: Definition) -> None:
-        """Let Delta compact (and cluster) the stored table; no row changes."""
+        """Let Delta compact (and cluster) the stored table; no row changes.
+
+        Of a table that is stored in parts, groups become one row each again.
+        """
         with self.commit_lock(definition):
+            if definition.in_parts is not None:
+                self._fold(definition, definition.in_parts)
             self._run(f"OPTIMIZE delta.{quote(definition.location)}")
+
+    def _fold(self, definition: Definition, in_parts: InParts) -> None:
+        session = private_session(
+            self.spark, settings=definition.settings, namespace=definition.namespace
+        )
+        transaction.rewrite(
+            session, definition.location, lambda stored: parts.folded(stored, in_parts)
+        )
 
     def stored_bytes(self, definition: Definition) -> int:
         return jvm.table_bytes(self._snapshot_at(definition.location))
@@ -247,6 +262,9 @@ class StoredTables:
         log = jvm.delta_log_by_path(self.spark, location)
         return jvm.newest_snapshot(self.spark, log)
 
+    def version_of(self, definition: Definition) -> int:
+        return self._snapshot_at(definition.location).version()
+
     def row_count(self, definition: Definition) -> int | None:
         """How many rows stand, if Delta knows without counting them."""
         return jvm.row_count(self._snapshot_at(definition.location))
@@ -265,15 +283,39 @@ class StoredTables:
         """What users see of the rows of a stored table."""
         if definition.auxiliary is None:
             return stored
+        if definition.in_parts is not None:
+            stored = parts.folded(stored, definition.in_parts)
         rows = stored.where(F.col(SHOWN)) if definition.auxiliary.filtered else stored
         return rows.select(*[F.col(quote(column.name)) for column in definition.columns])
 
     def changes(self, definition: Definition, start: int, end: int) -> DataFrame:
         """The change feed of the table in [start, end]."""
+        if definition.in_parts is not None:
+            return self._changes_in_parts(definition, start, end)
+        feed = self._feed(definition, start, end)
+        return feed if definition.auxiliary is None else _shown_changes(feed, definition)
+
+    def _changes_in_parts(self, definition: Definition, start: int, end: int) -> DataFrame:
+        """What became of the groups, commit by commit."""
+        assert definition.in_parts is not None
+        found = []
+        for commit in self.commits(definition, start - 1, end):
+            if commit.changes_data or not found:  # one at least, for the columns
+                feed = self._feed(definition, commit.version, commit.version)
+                groups = parts.groups_of(feed, definition.in_parts.keys)
+                before, after = (
+                    rows_at(self.spark, definition.location, version)
+                    for version in (max(commit.version - 1, 0), commit.version)
+                )
+                signed = parts.changes(groups, before, after, definition.in_parts)
+                about = feed.select("_commit_version", "_commit_timestamp").limit(1)
+                found.append(_unsigned(signed.crossJoin(about), definition))
+        return reduce(DataFrame.unionAll, found)
+
+    def _feed(self, definition: Definition, start: int, end: int) -> DataFrame:
         reader = self.spark.read.option("readChangeFeed", "true")
         ranged = reader.option("startingVersion", start).option("endingVersion", end)
-        feed = ranged.table(definition.stored_name.sql)
-        return feed if definition.auxiliary is None else _shown_changes(feed, definition)
+        return ranged.table(definition.stored_name.sql)
 
     def stored_definitions(self) -> Iterator[Definition]:
         """The definitions that lie in the schemas' folders, for rebuilding a lost store."""
@@ -312,13 +354,17 @@ class StoredTables:
 
 def _shown_changes(feed: DataFrame, definition: Definition) -> DataFrame:
     """Changes of what users see: commits that changed hidden columns only changed nothing."""
+    came = F.col("_change_type").isin("insert", "update_postimage")
+    return _unsigned(feed.withColumn(WEIGHT, F.when(came, 1).otherwise(-1)), definition)
+
+
+def _unsigned(changes: DataFrame, definition: Definition) -> DataFrame:
+    """Signed rows as a change feed of what users see."""
     assert definition.auxiliary is not None
     if definition.auxiliary.filtered:
-        feed = feed.where(F.col(SHOWN))
-    came = F.col("_change_type").isin("insert", "update_postimage")
-    sign = F.when(came, F.lit(1)).otherwise(F.lit(-1)).alias(WEIGHT)
+        changes = changes.where(F.col(SHOWN))
     columns = [F.col(quote(column.name)) for column in definition.columns]
-    net = bags.netted(feed.select(*columns, "_commit_version", "_commit_timestamp", sign))
+    net = bags.netted(changes.select(*columns, "_commit_version", "_commit_timestamp", WEIGHT))
     kind = F.when(F.col(WEIGHT) > 0, F.lit("insert")).otherwise(F.lit("delete"))
     copies = F.array_repeat(kind, F.abs(F.col(WEIGHT)).cast("int"))
     return net.select(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -32,7 +32,8 @@ from dynamic_tables.reasons import Reason
 CHANGE_TYPE = "_change_type"  # Delta's writer puts rows that have one into the change feed
 WANTED = f"{RESERVED_PREFIX}wanted"  # how many copies of a row go
 FILES_AT_MOST = 500  # that are looked through, one by one
-ADD_FILE_FIELDS, ADD_FILE_STATS = 13, 5  # how many Delta's AddFile has; where its statistics are
+ADD_FILE_FIELDS = 13  # of Delta's AddFile; some of their places:
+ADD_FILE_DATA_CHANGE, ADD_FILE_STATS = 4, 5
 INLINE_BYTES_AT_MOST = 4_096  # a larger deletion vector gets a file of its own
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -58,10 +59,7 @@ def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stam
         snapshot = jvm.newest_snapshot(session, log)
         if not _fits(rows, snapshot):
             return False
-        listed = jvm.all_files(snapshot)
-        files = [
-            *(jvm.items(listed) if listed is not None else snapshot.allFiles().collectAsList())
-        ]
+        files = _all_files(snapshot)
         transaction = _begin(session, log, snapshot, stamp)
         if transaction is not None:
             transaction.readWholeTable()
@@ -95,6 +93,25 @@ def replace_rows(session: SparkSession, location: str, difference: jvm.Held, sta
     return True
 
 
+def rewrite(session: SparkSession, location: str, form: Callable[[DataFrame], DataFrame]) -> None:
+    """Store the same rows in another form: nobody who reads changes sees one.
+
+    What another writer adds meanwhile stays as it is; what he takes away is a conflict.
+    """
+    with jvm.active(session):
+        log = jvm.delta_log_by_path(session, location)
+        snapshot = jvm.newest_snapshot(session, log)
+        files = _all_files(snapshot)
+        read = log.createDataFrame(
+            snapshot, jvm.sequence(session, files), False, jvm.some(session, None)
+        )
+        transaction = log.startTransaction(jvm.some(session, None), jvm.some(session, snapshot))
+        written = transaction.writeFiles(form(DataFrame(read, session))._jdf)
+        added = [_copied(file, {ADD_FILE_DATA_CHANGE: False}) for file in jvm.items(written)]
+        removed = [file.removeWithTimestamp(_now_ms(), False) for file in files]
+        transaction.commit(jvm.sequence(session, [*added, *removed]), _optimizing(session))
+
+
 # Beginning and ending
 
 
@@ -110,6 +127,11 @@ def _is_as_made(snapshot: Java) -> bool:
     properties = snapshot.metadata().configuration()
     wanted = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed")
     return all(jvm.option(properties.get(name)) == "true" for name in wanted)
+
+
+def _all_files(snapshot: Java) -> list[Java]:
+    listed = jvm.all_files(snapshot)
+    return [*(jvm.items(listed) if listed is not None else snapshot.allFiles().collectAsList())]
 
 
 def _begin(session: SparkSession, log: Java, snapshot: Java, stamp: Stamp) -> Java | None:
@@ -147,6 +169,12 @@ def _merging(session: SparkSession) -> Java:
     none, empty = jvm.some(session, None), jvm.sequence(session, [])
     merge = jvm.java_class(session, f"{DELTA}.DeltaOperations$Merge")
     return merge(none, none, none, none, empty, empty, empty)
+
+
+def _optimizing(session: SparkSession) -> Java:
+    optimize = jvm.java_class(session, f"{DELTA}.DeltaOperations$Optimize")
+    none, empty = jvm.some(session, None), jvm.sequence(session, [])
+    return optimize(empty, empty, False, none, False)
 
 
 def _count(
@@ -221,9 +249,13 @@ def _with_wide_bounds(file: Java) -> Java:
         wide = stats.replace('"tightBounds":true', '"tightBounds":false')
     else:
         wide = f'{stats.rstrip()[:-1]},"tightBounds":false}}'
+    return _copied(file, {ADD_FILE_STATS: wide})
+
+
+def _copied(file: Java, changed: Mapping[int, Any]) -> Java:
+    """An AddFile with some fields changed, by their places."""
     values = [getattr(file, f"copy$default${n}")() for n in range(1, ADD_FILE_FIELDS + 1)]
-    values[ADD_FILE_STATS] = wide
-    return file.copy(*values)
+    return file.copy(*[changed.get(place, value) for place, value in enumerate(values)])
 
 
 def _marks(

@@ -6,15 +6,27 @@ from dataclasses import replace
 
 from dynamic_tables.compiler.auxiliary import extended
 from dynamic_tables.compiler.merge import Merging
+from dynamic_tables.compiler.partials import Partials
 from dynamic_tables.compiler.plan import DeltaPlan
-from dynamic_tables.definition import Auxiliary, Column, Definition
+from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.definition import Auxiliary, Column, Definition, InParts
+from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import Strategy
-from dynamic_tables.options import AuxiliaryColumns, RefreshMode
+from dynamic_tables.names import PARTIALS
+from dynamic_tables.options import AuxiliaryColumns, RefreshMode, Storage
+from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.decide import possible
 
 
 def with_auxiliary(lake: Lake, definition: Definition) -> Definition:
+    """The definition with what makes `merge` possible, or `fold` if its STORAGE asks for it."""
+    found = _with_columns(lake, definition)
+    wanted = definition.options.storage is Storage.MERGE_ON_READ
+    return _in_parts(lake, found) if wanted else found
+
+
+def _with_columns(lake: Lake, definition: Definition) -> Definition:
     """The definition with auxiliary columns, if they make `merge` possible."""
     options = definition.options
     unwanted = options.auxiliary_columns is AuxiliaryColumns.NONE
@@ -37,3 +49,29 @@ def with_auxiliary(lake: Lake, definition: Definition) -> Definition:
     typed = replace(candidate, auxiliary=Auxiliary(query=more.query, columns=found[declared:]))
     can_merge = possible(lake.plan_of(typed), typed)[Strategy.MERGE] is None
     return typed if can_merge else definition
+
+
+def _in_parts(lake: Lake, definition: Definition) -> Definition:
+    """STORAGE = MERGE_ON_READ: the same rows, stored in parts; refused where they have none."""
+    plan = lake.plan_of(definition)
+    if isinstance(plan, NotIncremental):
+        raise _has_no_parts(definition, plan.reason)
+    if isinstance(plan.merging, Reason):
+        raise _has_no_parts(definition, plan.merging)
+    partials = Partials(plan.merging)
+    why = partials.reason_against(definition.types)
+    if why is not None:
+        raise _has_no_parts(definition, why)
+    fold = InParts(fold=plan.folded(PARTIALS, definition.types), keys=partials.keys)
+    kept = definition.auxiliary or Auxiliary(query=definition.query, columns=())
+    return replace(definition, auxiliary=replace(kept, in_parts=fold))
+
+
+def _has_no_parts(definition: Definition, why: Reason) -> InvalidInput:
+    return InvalidInput(
+        "STORAGE = MERGE_ON_READ is for a GROUP BY whose aggregates can be added up (COUNT, SUM, "
+        f"MIN, MAX, AVG of numbers that are no decimals); this query: {why.value}",
+        reason=Reason.CONTRADICTION,
+        about=str(definition.name),
+        hint="STORAGE = IN_PLACE is for every query",
+    )

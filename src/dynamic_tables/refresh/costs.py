@@ -66,7 +66,7 @@ def _read(strategy: Strategy, sizes: Sizes, shape: Shape) -> tuple[int, int, int
     match strategy:
         case Strategy.FULL:
             return 0, sizes.source_bytes, 0
-        case Strategy.APPEND:
+        case Strategy.APPEND | Strategy.FOLD:
             return sizes.changed_bytes, joined, 0
         case Strategy.KEYS:
             return sizes.changed_bytes, sizes.source_bytes, sizes.stored_bytes

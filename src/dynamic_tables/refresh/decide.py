@@ -17,7 +17,7 @@ from dynamic_tables.options import RefreshMode
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh import costs
 
-INCREMENTAL = (Strategy.APPEND, Strategy.MERGE, Strategy.KEYS, Strategy.ROWS)
+INCREMENTAL = (Strategy.APPEND, Strategy.FOLD, Strategy.MERGE, Strategy.KEYS, Strategy.ROWS)
 # Reasons for which even REFRESH_MODE = INCREMENTAL computes the whole query.
 UNAVOIDABLE = frozenset({Reason.FIRST_LOAD, Reason.DEFINITION_CHANGED, Reason.FORCED})
 
@@ -32,7 +32,6 @@ class Facts:
     moved: frozenset[str]  # name keys of the sources whose rows changed since the build
     clock_moved: bool
     foreign_change: bool
-    without_feed: bool  # a source that changed does not tell its changes
     moves: Moves | None  # None: there is no build to go on from
     plan: Callable[[], DeltaPlan | NotIncremental]  # made only when it is needed
     sizes: Callable[[], Sizes | None]  # looked up only when they are needed
@@ -118,8 +117,6 @@ def _by_changes(facts: Facts) -> Decision:
         return _full(Action.REFRESH, plan.reason)
     if not facts.definition.deterministic:
         return _full(Action.REFRESH, Reason.NON_DETERMINISTIC)
-    if facts.without_feed:
-        return _full(Action.REFRESH, Reason.NO_FEED)
     found = possible(plan, facts.definition)
     ways = [strategy for strategy in INCREMENTAL if found[strategy] is None]
     estimates = _estimates([*ways, Strategy.FULL], plan, facts)
@@ -170,7 +167,10 @@ def possible(plan: DeltaPlan | NotIncremental, definition: Definition) -> Possib
     if definition.inexact:  # their last digits differ between runs: rows are found by key
         found[Strategy.ROWS] = Reason.NON_DETERMINISTIC
         found[Strategy.KEYS] = None
-    return found
+    if definition.in_parts is None:
+        return found | {Strategy.FOLD: Reason.STORAGE}
+    others = (Strategy.APPEND, Strategy.MERGE, Strategy.ROWS)
+    return found | {Strategy.FOLD: None} | dict.fromkeys(others, Reason.STORAGE)
 
 
 def _check_possible(plan: DeltaPlan, definition: Definition, wanted: Strategy) -> None:

@@ -41,9 +41,6 @@ def gather(
         build=build,
         pins=pins,
         moved=moved,
-        without_feed=any(
-            not lake.has_feed(source) for source in definition.sources if source.name.key in moved
-        ),
         plan=lambda: lake.plan_of(definition),
         moves=moves,
         sizes=lambda: lake.sizes(definition, moves) if moves and complete else None,

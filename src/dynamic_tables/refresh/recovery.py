@@ -108,7 +108,7 @@ class Recovery:
                 return
             try:
                 rows = area.compute(self._definition, intent.pins, intent.cut.instant)
-                write = self._writer.prepared(area, rows, state, standing)
+                write = self._writer.prepared(area, rows, state, standing, decision)
             except (*self._lake.faults, DynamicTablesError):
                 # The cut can no longer be computed: a source is gone or changed. Give n up.
                 self._writer.numbers.fence(area, self._definition, intent, standing.version)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import Held
+from dynamic_tables.errors import Held, RefreshError
 from dynamic_tables.lake.base import Delta, Moves, Rows, Standing, WorkArea
 from dynamic_tables.model import (
     Action,
@@ -135,7 +135,7 @@ class TableRefresh:
         """The whole query at the cut."""
         rows = area.compute(self._definition, self._order.pins, self._order.cut.instant)
         decision = self._with_schema(rows, decision)
-        return decision, self._writer.prepared(area, rows, state, standing)
+        return decision, self._writer.prepared(area, rows, state, standing, decision)
 
     def _changed(
         self,
@@ -169,6 +169,10 @@ class TableRefresh:
         expression may fail on it. The query itself decides then."""
         try:
             return area.delta(self._definition, plan, strategy, moves, standing.version)
+        except RefreshError as error:
+            if error.reason is not Reason.HISTORY_GONE:
+                raise
+            return error.reason
         except self._lake.faults as error:
             told = self._lake.told(error, about=str(self._definition.name))
             if told.reason is Reason.HISTORY_GONE:

@@ -26,6 +26,8 @@ from dynamic_tables.model import (
     TableState,
     Work,
 )
+from dynamic_tables.options import Deduplication
+from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, Stopwatch
 from dynamic_tables.refresh.decide import Decision
 from dynamic_tables.refresh.numbered import NumberedCommits
@@ -79,16 +81,31 @@ class TableWriter:
         self.numbers = NumberedCommits(context, claim, self.step)
         self.build: Build | None = None  # the state that was recorded last
 
-    def prepared(self, area: WorkArea, rows: Rows, state: TableState, standing: Standing) -> Write:
+    def prepared(
+        self,
+        area: WorkArea,
+        rows: Rows,
+        state: TableState,
+        standing: Standing,
+        decision: Decision,
+    ) -> Write:
         """Children should see real changes only, so a table that has some is compared first.
 
         A first load and a new schema have to be written whole.
         """
         same_schema = rows.columns == standing.columns
-        if state.build is None or not self.order.has_children or not same_schema:
+        if state.build is None or not same_schema or not self._deduplicates(decision):
             return Write(area=area, rows=rows, changes=None)
         size = area.difference_size(rows, self.definition, standing.version)
         return Write(area=area, rows=rows, changes=size)
+
+    def _deduplicates(self, decision: Decision) -> bool:
+        """Whether rows that did not change are left alone where all were computed anew."""
+        match self.definition.options.deduplication:
+            case Deduplication.AUTO:
+                return self.order.has_children or decision.reason is Reason.HISTORY_GONE
+            case chosen:
+                return chosen is Deduplication.TRUE
 
     def intend(self, standing: Standing) -> Intent:
         intent = self._store.open_intent(

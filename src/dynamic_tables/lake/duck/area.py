@@ -19,7 +19,7 @@ from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
 from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
-from dynamic_tables.lake.duck import own
+from dynamic_tables.lake.duck import own, parts
 from dynamic_tables.lake.duck.catalog import Table, described
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.deltas import KEYS, same_keys, situation
@@ -131,6 +131,8 @@ class DuckArea:
             return self._affected(definition, plan, now, base)
         if strategy is Strategy.MERGE:
             return self._merged(definition, plan, now, base)
+        if strategy is Strategy.FOLD:
+            return self._folded(definition, plan, now, base)
         changes = plan.changes(now)
         names = [column.name for column in definition.stored_columns]
         self._keep(bags.netted(changes, _typed(definition)) if changes else bags.nothing(names))
@@ -182,6 +184,30 @@ class DuckArea:
             new += f" UNION ALL SELECT {_typed(definition)} FROM ({found.recomputed})"  # noqa: S608
         self._keep(bags.difference(f"({new})", MERGED.rows, names))
         return Delta(strategy=Strategy.MERGE, changes=self._size())
+
+    def _folded(
+        self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
+    ) -> Delta | Reason:
+        """`fold`: what the changed groups gain and lose; nothing that is stored is read."""
+        names = [column.name for column in definition.stored_columns]
+        found = plan.fold(now, MERGED, types=definition.types)
+        if found is None:
+            self._keep(bags.nothing(names))
+            return Delta(strategy=Strategy.FOLD, changes=0)
+        assert definition.in_parts is not None
+        self._make(MERGED.parts, found.parts)
+        self._make(MERGED.keys, found.keys)
+        new = f"SELECT {_typed(definition)} FROM ({found.partials})"  # noqa: S608  quoted
+        stored = f"(SELECT {columns_sql(names)} FROM ({bags.nothing(names)}))"  # noqa: S608
+        if self._value(f"SELECT count(*) FROM {MERGED.keys}"):  # noqa: S608  a constant
+            new += f" UNION ALL SELECT {_typed(definition)} FROM ({found.recomputed})"  # noqa: S608
+            keys = definition.in_parts.keys
+            groups = f"(FROM {MERGED.keys}) AS g"
+            if keys:
+                groups = f"(SELECT * FROM {MERGED.keys} AS g ({columns_sql(keys)}))"  # noqa: S608
+            stored = parts.of_groups(self._lake.stored_at(definition, base), groups, keys)
+        self._keep(bags.difference(f"({new})", stored, names))
+        return Delta(strategy=Strategy.FOLD, changes=self._size())
 
     def _exceeds_threshold(self, definition: Definition, affected: str, base: int) -> bool:
         """Whether more keys are affected than the user allows, as a share of the stored rows."""
@@ -254,8 +280,13 @@ class DuckArea:
 
     def difference_size(self, rows: DuckRows, definition: Definition, base: int) -> int:
         """Compare with the stored rows as bags, keep the difference; its number of rows."""
-        there = self._lake.stored_at(definition, base)
-        self._keep(bags.difference(ROWS, there, rows.names))
+        here, there = ROWS, self._lake.stored_at(definition, base)
+        if definition.in_parts is not None:  # groups that are the same stay as they are stored
+            keys, folded = definition.in_parts.keys, f"({definition.in_parts.over(there)})"
+            apart = bags.difference(here, folded, rows.names)
+            self._make(MERGED.keys, f"FROM {parts.groups_of(f'({apart})', keys)}")
+            here, there = (parts.of_groups(r, MERGED.keys, keys) for r in (here, there))
+        self._keep(bags.difference(here, there, rows.names))
         return self._size()
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:

@@ -20,8 +20,9 @@ from dynamic_tables.compiler.plan import DeltaPlan, Situation
 from dynamic_tables.compiler.references import TableReference, as_query, rewrite
 from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.compiler.spelling import prints
-from dynamic_tables.definition import Definition
+from dynamic_tables.definition import Definition, Hidden
 from dynamic_tables.lake.base import Moves
+from dynamic_tables.lake.duck import parts
 from dynamic_tables.lake.duck.catalog import Catalog
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.pinning import Reading, aliased_as
@@ -137,9 +138,7 @@ class DuckLeaves:
 
     def rows(self, source: str, side: Side) -> str:
         """Small tables that a plan reads more than once are copied: each scan of the lake costs."""
-        pin = self.pin(source, side)
-        name = self._catalog.name_at(pin.source_id, pin.version)
-        lake = f"{name_sql(name)} AT (VERSION => {pin.version:d})"
+        pin, lake = self.pin(source, side), self._stored(source, side)
         known = self._sources[source]
         if known.hidden:
             lake = f"({shown_sql(lake, known.columns, known.hidden)})"
@@ -172,6 +171,8 @@ class DuckLeaves:
         columns = "".join(f"{quote(column)}, " for column in self._columns[source])
         feed = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
         hidden = self._sources[source].hidden
+        if hidden is not None and hidden.in_parts is not None:
+            return self._changed_groups(source, feed, arguments, hidden)
         where = f" WHERE {quote(SHOWN)}" if hidden is not None and hidden.filtered else ""
         self._cursor.execute(
             f"CREATE OR REPLACE TEMP TABLE {feed} AS "  # noqa: S608  quoted
@@ -179,6 +180,31 @@ class DuckLeaves:
             f"UNION ALL SELECT {columns}-1 FROM ducklake_table_deletions({arguments}){where}"
         )
         return f"temp.{feed}"
+
+    def _changed_groups(self, source: str, feed: str, arguments: str, hidden: Hidden) -> str:
+        """What is stored of a group may change without the group; readers see groups only."""
+        assert hidden.in_parts is not None
+        keys = columns_sql(hidden.in_parts.keys) or "1 AS one"
+        touched = " UNION ALL ".join(
+            f"SELECT {keys} FROM ducklake_table_{kind}({arguments})"  # noqa: S608  quoted
+            for kind in ("insertions", "deletions")
+        )
+        before, after = (self._stored(source, side) for side in Side)
+        groups = parts.groups_of(f"({touched})", hidden.in_parts.keys)
+        shown = [*self._columns[source], *([SHOWN] if hidden.filtered else [])]
+        signed = parts.changes(groups, before, after, hidden.in_parts, columns_sql(shown))
+        where = f" WHERE {quote(SHOWN)}" if hidden.filtered else ""
+        columns = "".join(f"{quote(column)}, " for column in self._columns[source])
+        self._cursor.execute(
+            f"CREATE OR REPLACE TEMP TABLE {feed} AS "  # noqa: S608  quoted
+            f"SELECT {columns}{WEIGHT} FROM ({signed}){where}"
+        )
+        return f"temp.{feed}"
+
+    def _stored(self, source: str, side: Side) -> str:
+        pin = self.pin(source, side)
+        name = self._catalog.name_at(pin.source_id, pin.version)
+        return f"{name_sql(name)} AT (VERSION => {pin.version:d})"
 
     def near(self, keys: str, index: int, column: str) -> str:  # noqa: ARG002
         """DuckDB finds the keys by joining."""

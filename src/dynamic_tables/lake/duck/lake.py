@@ -12,7 +12,7 @@ import duckdb
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, rewrite
 from dynamic_tables.compiler.refused import NotIncremental
-from dynamic_tables.definition import Column, Definition, Source
+from dynamic_tables.definition import Column, Definition, Hidden, Source
 from dynamic_tables.errors import InvalidInput, RefreshError
 from dynamic_tables.lake.analysis import approximate, pin_now, source_of, view_uses
 from dynamic_tables.lake.base import (
@@ -38,7 +38,7 @@ from dynamic_tables.lake.duck.references import find_references, not_pinnable
 from dynamic_tables.lake.duck.text import MAIN, literal, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable
 from dynamic_tables.lake.duck.user import UserStatements, settings_of
-from dynamic_tables.lake.pins import filtered_sources, known_sources, pin_of, shown_columns
+from dynamic_tables.lake.pins import hidden_sources, known_sources, pin_of, shown_columns
 from dynamic_tables.lake.plans import Opaque, Plans, source_names
 from dynamic_tables.lake.under_way import UnderWay
 from dynamic_tables.model import Pin, utc_now
@@ -74,7 +74,7 @@ class DuckLake(UserStatements):
             [pin_now(reading.sources[key], state) for key, state in states.items()],
             utc_now(),
             columns=shown_columns(dynamic),
-            filtered=filtered_sources(dynamic),
+            hidden=hidden_sources(dynamic),
             declared=declared,
         ).checked(query, namespace)
         columns = self._analysed(pinned, namespace, settings)
@@ -106,7 +106,7 @@ class DuckLake(UserStatements):
         instant: datetime,
         *,
         columns: Mapping[str, tuple[str, ...]],
-        filtered: Collection[str],
+        hidden: Mapping[str, Hidden],
         declared: Collection[str] = (),
     ) -> PinnedQuery:
         return PinnedQuery(
@@ -116,7 +116,7 @@ class DuckLake(UserStatements):
             pins=pins,
             instant=instant,
             columns=columns,
-            filtered=filtered,
+            hidden=hidden,
             declared=declared,
         )
 
@@ -288,9 +288,9 @@ class DuckLake(UserStatements):
         declared = {source.name.key for source in definition.sources}  # also those dropped since
         text = definition.stored_query
         reading = self._read(text, definition.namespace, declared)
-        filtered = filtered_sources(known_sources(definition))
+        hidden = hidden_sources(known_sources(definition))
         query = self._pinned(
-            reading, pins, instant, columns=columns, filtered=filtered, declared=declared
+            reading, pins, instant, columns=columns, hidden=hidden, declared=declared
         )
         return query.checked(text, definition.namespace)
 
@@ -298,10 +298,6 @@ class DuckLake(UserStatements):
         pins = [pin_of(pins, source) for source in definition.sources]
         shown = shown_columns(known_sources(definition))
         return self.pinned(definition, pins, instant, columns=shown)
-
-    def has_feed(self, source: Source) -> bool:  # noqa: ARG002
-        """DuckLake keeps the changes of every table."""
-        return True
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
         """How the query can be kept up to date by changes."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dynamic_tables.compiler.references import Reference, TableReference, as_query, rewrite
+from dynamic_tables.definition import Hidden
 from dynamic_tables.errors import InternalError
 from dynamic_tables.lake.duck.catalog import Catalog, View
 from dynamic_tables.lake.duck.references import DuckClock, Found, Serialise, find_references
@@ -84,7 +85,7 @@ class PinnedQuery:
         pins: Sequence[Pin],
         instant: datetime,
         columns: Mapping[str, tuple[str, ...]],
-        filtered: Container[str] = (),
+        hidden: Mapping[str, Hidden] | None = None,
         declared: Container[str] = (),
     ) -> None:
         self._catalog = catalog
@@ -93,7 +94,7 @@ class PinnedQuery:
         self._pins = {pin.name.key: pin for pin in pins}
         self._instant = f"make_timestamptz({round(instant.timestamp() * 1_000_000)}::BIGINT)"
         self._only_columns = columns  # by name key: what a changed source may show
-        self._filtered = filtered  # name keys of sources of which only some rows are shown
+        self._hidden = hidden or {}  # by name key: sources that do not show all that is stored
         self._declared = declared
 
     def checked(self, query: str, namespace: tuple[str, str]) -> str:
@@ -122,9 +123,11 @@ class PinnedQuery:
         pin = self._pins[name.key]
         then = self._catalog.name_at(pin.source_id, pin.version)
         relation = f"{name_sql(then)} AT (VERSION => {pin.version:d})"
-        only = self._only_columns.get(name.key)
+        only, hidden = self._only_columns.get(name.key), self._hidden.get(name.key)
+        if hidden and hidden.in_parts:
+            relation = f"({hidden.in_parts.over(relation)})"
         if only is not None:
-            where = f" WHERE {quote(SHOWN)}" if name.key in self._filtered else ""
+            where = f" WHERE {quote(SHOWN)}" if hidden and hidden.filtered else ""
             relation = f"(SELECT {columns_sql(only)} FROM {relation}{where})"  # noqa: S608  quoted
         elif reference.aliased or then.name.lower() != reference.parts[-1].lower():
             relation = f"(FROM {relation})"

@@ -19,6 +19,8 @@ def name_sql(name: TableName) -> str:
 
 def shown_sql(relation: str, columns: Sequence[Column], hidden: Hidden | None) -> str:
     """What users see of a stored table: its declared columns, and the rows that HAVING keeps."""
+    if hidden is not None and hidden.in_parts is not None:
+        relation = f"({hidden.in_parts.over(relation)})"
     where = f" WHERE {quote(SHOWN)}" if hidden is not None and hidden.filtered else ""
     names = columns_sql([column.name for column in columns])
     return f"SELECT {names} FROM {relation}{where}"  # noqa: S608  quoted

@@ -9,8 +9,10 @@ from typing import Any, NoReturn
 
 from dynamic_tables.compiler import duck_bags as bags
 from dynamic_tables.compiler.duck_sql import CHANGE, SIGN, SNAPSHOT, feed
-from dynamic_tables.definition import Definition
+from dynamic_tables.compiler.emit import WEIGHT
+from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.errors import DynamicTablesError, SetupError
+from dynamic_tables.lake.duck import parts
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.opening import Instance, close_instance
 from dynamic_tables.lake.duck.references import find_references
@@ -99,6 +101,8 @@ class UserStatements(StoredTables):
 
     def changes(self, definition: Definition, start: int, end: int) -> Result:
         """The change feed of the table in [start, end]."""
+        if definition.in_parts is not None:
+            return self.run(self._changes_in_parts(definition, definition.in_parts, start, end))
         name = self.catalog.name_at(self.stored_table(definition).source_id, end)
         columns = columns_sql([column.name for column in definition.columns])
         changes = feed(name.parts, str(start), str(end))
@@ -108,6 +112,29 @@ class UserStatements(StoredTables):
         return self.run(
             f"SELECT {columns}, {CHANGE} AS _change_type, {SNAPSHOT} AS _commit_version "  # noqa: S608
             f"FROM {changes}"
+        )
+
+    def _changes_in_parts(
+        self, definition: Definition, in_parts: InParts, start: int, end: int
+    ) -> str:
+        """What became of the groups, commit by commit."""
+        columns = columns_sql([column.name for column in definition.stored_columns])
+        found = []
+        for commit in self.commits(definition, start - 1, end):
+            if commit.changes_data or not found:  # one at least, for the columns
+                version = commit.version
+                name = self.catalog.name_at(self.stored_table(definition).source_id, version)
+                touched = feed(name.parts, str(version), str(version))
+                before, after = (self.stored_at(definition, v) for v in (version - 1, version))
+                groups = parts.groups_of(touched, in_parts.keys)
+                signed = parts.changes(groups, before, after, in_parts, columns)
+                found.append(f"SELECT *, {version:d} AS {SNAPSHOT} FROM ({signed})")  # noqa: S608
+        assert definition.auxiliary is not None
+        return _shown_changes(
+            columns_sql([column.name for column in definition.columns]),
+            f"({' UNION ALL '.join(found)})",
+            filtered=definition.auxiliary.filtered,
+            sign=WEIGHT,
         )
 
     @contextmanager
@@ -148,7 +175,7 @@ class UserStatements(StoredTables):
                 yield name
 
 
-def _shown_changes(columns: str, changes: str, *, filtered: bool) -> str:
+def _shown_changes(columns: str, changes: str, *, filtered: bool, sign: str = SIGN) -> str:
     """Changes of what users see: commits that changed hidden columns only changed nothing."""
     where = f" WHERE {quote(SHOWN)}" if filtered else ""
     copies = bags.COPIES
@@ -156,6 +183,6 @@ def _shown_changes(columns: str, changes: str, *, filtered: bool) -> str:
         f"SELECT {columns}, CASE WHEN {copies} > 0 THEN 'insert' ELSE 'delete' END AS "  # noqa: S608
         f"_change_type, {SNAPSHOT} AS _commit_version "
         f"FROM (SELECT *, unnest(range(abs({copies}))) FROM ("
-        f"SELECT {columns}, {SNAPSHOT}, sum({SIGN})::BIGINT AS {copies} FROM {changes}{where} "
+        f"SELECT {columns}, {SNAPSHOT}, sum({sign})::BIGINT AS {copies} FROM {changes}{where} "
         f"GROUP BY ALL HAVING {copies} <> 0))"
     )

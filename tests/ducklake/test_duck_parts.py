@@ -1,0 +1,162 @@
+"""STORAGE = MERGE_ON_READ: refreshes append what groups gain and lose, readers add it up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from duck_oracle import bag, check
+
+import dynamic_tables as dt
+
+PARENTS = {
+    "sums": "SELECT k, count(*) AS n, sum(v) AS s, count(v) AS c FROM r GROUP BY k",
+    "extremes": (
+        "SELECT k, min(v) AS low, max(v) AS high, avg(w) AS mean, sum(v) * 2 AS twice FROM r "
+        "GROUP BY k HAVING count(*) > 1"
+    ),
+    "all_of_it": "SELECT count(*) AS n, sum(v) AS s FROM r",
+    "joined": "SELECT r.k + q.k AS kk, sum(r.v) AS s FROM r JOIN q ON r.v = q.v GROUP BY r.k + q.k",
+}
+CHILDREN = {
+    "filtered": "SELECT k, s FROM sums WHERE n > 1",
+    "counted": "SELECT n, count(*) AS many, sum(s) AS s FROM sums GROUP BY n",
+    "paired": "SELECT x.k, x.low, s.n FROM extremes x LEFT JOIN sums s ON x.k = s.k",
+    "with_total": "SELECT s.k, a.n FROM sums s CROSS JOIN all_of_it a",
+    "again": "SELECT low, count(*) AS n FROM extremes GROUP BY low",
+}
+Open = Callable[..., dt.DynamicTables]
+
+
+def changes(chance: Random) -> list[str]:
+    def value() -> str:
+        return chance.choice(["NULL", "0", "1", "2", "3"])
+
+    def table() -> str:
+        return chance.choice("rrrq")
+
+    def rows() -> str:
+        return ", ".join(f"({value()}, {value()}, {value()})" for _ in range(chance.randint(1, 3)))
+
+    kinds = [
+        lambda: f"INSERT INTO {table()} VALUES {rows()}",
+        lambda: f"INSERT INTO {table()} VALUES {rows()}",
+        lambda: f"DELETE FROM {table()} WHERE v = {value()}",
+        lambda: f"UPDATE {table()} SET v = {value()} WHERE k = {value()}",
+        lambda: f"UPDATE {table()} SET k = {value()} WHERE v = {value()}",
+        lambda: "DELETE FROM r WHERE k IS NULL OR k > 0",
+    ]
+    return [chance.choice(kinds)() for _ in range(chance.randint(1, 3))]
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 9))]
+)
+def test_parents_and_children(open_lake: Open, seed: int) -> None:
+    """In parts, every strategy in turn; children, and children of children, see groups only."""
+    tables, chance = open_lake(), Random(seed)
+    for name in "rq":
+        tables.sql(f"CREATE TABLE {name} (k INT, v INT, w DOUBLE)")
+        tables.sql(f"INSERT INTO {name} VALUES (1, 1, 1), (1, 2, 2), (2, NULL, 3), (NULL, 3, 4)")
+    for name, query in PARENTS.items():
+        tables.create(name, query, storage="MERGE_ON_READ", initialize="ON_SCHEDULE")
+    for name, query in CHILDREN.items():
+        storage = "MERGE_ON_READ" if name in ("counted", "again") else "IN_PLACE"
+        tables.create(name, query, storage=storage, initialize="ON_SCHEDULE")
+    tables.refresh()
+    used: Counter[str] = Counter()
+    for number in range(5):
+        for statement in changes(chance):
+            tables.sql(statement)
+        way = (None, "fold", "keys", "full")[number % 4]
+        parents = tables.refresh(*PARENTS, strategy=way) if way != "keys" else tables.refresh()
+        report = tables.refresh()
+        used.update(str(record.strategy) for record in (*parents.records, *report.records))
+        check(tables)
+    assert used["fold"]
+    assert all(tables.verify(name).ok for name in (*PARENTS, *CHILDREN))
+
+
+@pytest.fixture
+def loaded(open_lake: Open) -> dt.DynamicTables:
+    tables = open_lake()
+    tables.sql("CREATE TABLE r (k INT, v INT)")
+    tables.sql("INSERT INTO r VALUES (1, 1), (1, 2), (2, 5)")
+    tables.create(
+        "t", "SELECT k, count(*) AS n, max(v) AS m FROM r GROUP BY k", storage="MERGE_ON_READ"
+    )
+    return tables
+
+
+def parts(tables: dt.DynamicTables) -> int:
+    return tables.sql("SELECT count(*) FROM t__ivm").collect()[0][0]
+
+
+def test_inserts_append_one_row_a_group(loaded: dt.DynamicTables) -> None:
+    loaded.sql("INSERT INTO r VALUES (1, 9), (3, 3)")
+    record = loaded.refresh("t")["t"]
+    assert (record.strategy, record.work.rows_inserted, record.work.rows_deleted) == ("fold", 2, 0)
+    assert parts(loaded) == 4
+    assert bag(loaded.read("t").collect()) == bag([(1, 3, 9), (2, 1, 5), (3, 1, 3)])
+
+
+def test_a_greatest_value_that_goes_needs_the_rows_of_its_group(loaded: dt.DynamicTables) -> None:
+    loaded.sql("INSERT INTO r VALUES (1, 9), (2, 6)")
+    loaded.refresh("t")
+    loaded.sql("DELETE FROM r WHERE v IN (9, 5)")
+    record = loaded.refresh("t")["t"]
+    assert record.strategy == "fold"
+    assert parts(loaded) == 2
+    assert bag(loaded.read("t").collect()) == bag([(1, 2, 2), (2, 1, 6)])
+
+
+def test_what_comes_and_goes_is_not_stored(loaded: dt.DynamicTables) -> None:
+    loaded.create("s", "SELECT k, count(*) AS n FROM r GROUP BY k", storage="MERGE_ON_READ")
+    loaded.sql("UPDATE r SET v = 7 WHERE k = 2")
+    assert loaded.refresh("s")["s"].reason == "NET_EMPTY"
+
+
+def test_time_travel_and_changes(loaded: dt.DynamicTables) -> None:
+    before = loaded.show("t").build
+    assert before is not None
+    loaded.sql("INSERT INTO r VALUES (1, 9)")
+    loaded.refresh("t")
+    loaded.sql("DELETE FROM r WHERE k = 2")
+    loaded.refresh("t")
+    after = loaded.show("t").build
+    assert after is not None
+    assert bag(loaded.read("t", version=before.version).collect()) == bag([(1, 2, 2), (2, 1, 5)])
+    told: list[Any] = loaded.changes("t", before.version + 1, after.version).collect()
+    assert bag([row[:4] for row in told]) == bag(
+        [(1, 2, 2, "delete"), (1, 3, 9, "insert"), (2, 1, 5, "delete")]
+    )
+
+
+REFUSED = {
+    "SELECT k, v FROM r": "is for a GROUP BY",
+    "SELECT k, list(v ORDER BY v) AS l FROM r GROUP BY k": "NO_INVERSE",
+    "SELECT k, count(*) AS n FROM r GROUP BY k LIMIT 1": "GLOBAL_LIMIT",
+}
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_refused(loaded: dt.DynamicTables, query: str) -> None:
+    with pytest.raises(dt.InvalidInput, match=REFUSED[query]):
+        loaded.create("no", query, storage="MERGE_ON_READ")
+
+
+def test_the_storage_is_fixed(loaded: dt.DynamicTables) -> None:
+    with pytest.raises(dt.Refused, match="without writing all rows anew"):
+        loaded.sql("ALTER DYNAMIC TABLE t SET STORAGE = IN_PLACE")
+    loaded.sql("INSERT INTO r VALUES (1, 1)")
+    with pytest.raises(dt.RefreshFailed, match="not possible for this query: STORAGE"):
+        loaded.refresh("t", strategy="merge")
+    query = loaded.show("t").definition.query
+    loaded.sql(f"CREATE OR REPLACE DYNAMIC TABLE t AS {query}")
+    assert loaded.show("t").definition.in_parts is None
+    loaded.sql("INSERT INTO r VALUES (1, 9)")
+    assert loaded.refresh("t")["t"].strategy == "merge"
+    check(loaded)

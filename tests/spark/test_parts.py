@@ -1,0 +1,99 @@
+"""STORAGE = MERGE_ON_READ on Delta: appended, folded by readers, compacted unseen."""
+
+from __future__ import annotations
+
+import pytest
+
+import dynamic_tables as dt
+from oracle import bag, check
+
+pytestmark = pytest.mark.spark
+
+FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+QUERY = (
+    "SELECT k, count(*) AS n, sum(v) AS s, max(d) AS high, avg(w) AS mean FROM src "
+    "GROUP BY k HAVING count(*) > 1"
+)
+
+
+@pytest.fixture(scope="module")
+def lake(shared: dt.DynamicTables) -> dt.DynamicTables:
+    shared.sql(f"CREATE TABLE src (k INT, v DECIMAL(9, 2), d DATE, w DOUBLE) USING delta {FEED}")
+    shared.sql(
+        "INSERT INTO src SELECT id % 5, id, date_add(DATE'2026-01-01', CAST(id AS INT)), id / 3"
+        " FROM range(20)"
+    )
+    shared.create("folded", QUERY, storage="MERGE_ON_READ", initialize="ON_SCHEDULE")
+    shared.create("below", "SELECT n, sum(s) AS s FROM folded GROUP BY n", initialize="ON_SCHEDULE")
+    shared.refresh()
+    return shared
+
+
+def parts(tables: dt.DynamicTables) -> int:
+    return tables.spark.table("folded__ivm").count()
+
+
+def test_a_refresh_appends_and_reads_nothing_stored(lake: dt.DynamicTables) -> None:
+    before = lake.show("folded").build
+    lake.sql("INSERT INTO src VALUES (1, 100, DATE'2030-01-01', 1), (7, 7, NULL, NULL)")
+    record = lake.refresh("folded")["folded"]
+    assert (record.strategy, record.work.rows_inserted, record.work.rows_deleted) == ("fold", 2, 0)
+    assert parts(lake) == 7
+    check(lake, "folded")
+    after = lake.show("folded").build
+    assert before is not None
+    assert after is not None
+    told = lake.changes("folded", after.version, after.version).collect()
+    assert sorted((row.k, row.n, row._change_type) for row in told) == [
+        (1, 4, "delete"), (1, 5, "insert"),
+    ]  # fmt: skip
+    old = lake.read("folded", version=before.version)
+    assert sorted((row.k, row.n) for row in old.collect()) == [(n, 4) for n in range(5)]
+    lake.refresh()
+    check(lake)
+
+
+def test_rows_that_go_replace_what_is_stored_of_their_groups(lake: dt.DynamicTables) -> None:
+    lake.sql("DELETE FROM src WHERE v = 100 OR k = 2")
+    record = lake.refresh("folded")["folded"]
+    assert record.strategy == "fold"
+    lake.refresh()
+    check(lake)
+    assert lake.verify("folded").ok
+
+
+def test_compaction_changes_nothing_for_anybody(lake: dt.DynamicTables) -> None:
+    for number in range(3):
+        lake.sql(f"INSERT INTO src VALUES (1, {number}, NULL, 0)")
+        lake.refresh("folded")
+    lake.refresh()
+    rows, stored = bag(lake.read("folded").collect()), parts(lake)
+    lake.sql("OPTIMIZE DYNAMIC TABLE folded")
+    assert parts(lake) < stored
+    assert bag(lake.read("folded").collect()) == rows
+    assert {record.reason for record in lake.refresh().records} == {"NOT_MOVED"}
+    lake.sql("INSERT INTO src VALUES (1, 5, NULL, 0)")
+    report = lake.refresh()
+    assert {record.table.name: str(record.strategy) for record in report.records} == {
+        "folded": "fold", "below": "merge",
+    }  # fmt: skip
+    check(lake)
+
+
+def test_a_compaction_while_rows_are_replaced(lake: dt.DynamicTables) -> None:
+    """What was compared is not stored like that any more: the refresh says so and is repeated."""
+    from dynamic_tables.steps import Step, observing
+
+    def compact(step: Step, table: str) -> None:
+        if step is Step.COMPUTED and table.endswith("folded"):
+            lake.sql("OPTIMIZE DYNAMIC TABLE folded")
+
+    lake.sql("INSERT INTO src VALUES (1, 6, NULL, 0)")
+    with observing(compact):  # an append stands beside a compaction
+        assert lake.refresh("folded")["folded"].outcome == "done"
+    lake.sql("DELETE FROM src WHERE v = 6")
+    with observing(compact):
+        report = lake.refresh("folded", on_error="report")
+    assert report["folded"].reason == "COMMIT_FAILED"
+    assert lake.refresh().ok
+    check(lake)
