@@ -12,7 +12,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,8 +66,14 @@ def table(found: Mapping[str, Measured], *, against: str) -> str:
     return "\n".join(lines)
 
 
-def arguments(doc: str | None) -> argparse.Namespace:
+def arguments(
+    doc: str | None, *, only: Sequence[str] = (), rows: int | None = None
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    if only:
+        parser.add_argument("--only", choices=only, help="one of the cases")
+    if rows is not None:
+        parser.add_argument("--rows", type=int, default=rows, help="of the source")
     parser.add_argument("--quick", action="store_true", help="small data, few rounds")
     parser.add_argument("--save", action="store_true", help=f"add the figures to {RESULTS.name}")
     return parser.parse_args()
@@ -95,3 +101,19 @@ def report(title: str, text: str, *, save: bool) -> None:
     if save:
         with RESULTS.open("a", encoding="utf-8") as file:
             file.write(f"\n{section}")
+
+
+def plot(
+    file: str, title: str, curves: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str
+) -> None:
+    """Curves over a logarithmic axis, beside the results."""
+    from matplotlib import pyplot  # noqa: PLC0415  only who saves results needs it
+
+    figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+    for name, points in curves.items():
+        axes.plot(*zip(*sorted(points), strict=True), marker="o", label=name)
+    axes.set(title=title, xlabel=x, ylabel=y, xscale="log", yscale="log")
+    axes.axhline(1, color="grey", linewidth=0.8)
+    axes.grid(visible=True, which="both", alpha=0.3)
+    axes.legend(fontsize=7)
+    figure.savefig(RESULTS.with_name(file), dpi=110)

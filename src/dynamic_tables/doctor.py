@@ -19,11 +19,13 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from dynamic_tables.app import DynamicTables
 from dynamic_tables.connect import DUCKLAKE, STORE_FILE, connect, folder_of, is_ducklake
 from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.lake import embedded
 from dynamic_tables.model import Status, TableState, utc_now
 from dynamic_tables.refresh.context import is_dead
+from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.render import grid
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import Store, open_store
@@ -219,7 +221,12 @@ def _with_engine(
     works = _tried(name, lambda: _probe(settings, say))
     yield works
     if works.ok and (folder / STORE_FILE).exists():
-        yield _tried_unknown(settings, say)
+        try:
+            with connect(settings=settings, say=say) as tables:
+                yield _unknown(tables)
+                yield _expiring(tables)
+        except DynamicTablesError as error:
+            yield _broken("tables", error)
 
 
 def _probe(settings: Settings, say: Callable[[str], None]) -> str:
@@ -238,13 +245,9 @@ def _probe(settings: Settings, say: Callable[[str], None]) -> str:
             return f"Spark {tables.spark.version}: a Delta table was written and read"
 
 
-def _tried_unknown(settings: Settings, say: Callable[[str], None]) -> Check:
-    try:
-        with connect(settings=settings, say=say) as tables:
-            known = {state.definition.table_id for state in tables.list()}
-            there = [d for d in tables.lake.stored_definitions() if d.table_id not in known]
-    except DynamicTablesError as error:
-        return _broken("tables unknown to the store", error)
+def _unknown(tables: DynamicTables) -> Check:
+    known = {state.definition.table_id for state in tables.list()}
+    there = [d for d in tables.lake.stored_definitions() if d.table_id not in known]
     names = ", ".join(sorted(str(definition.name) for definition in there))
     return Check(
         name="tables unknown to the store",
@@ -252,3 +255,27 @@ def _tried_unknown(settings: Settings, say: Callable[[str], None]) -> Check:
         detail=names or "none",
         hint="dynamic-tables doctor --rebuild" if there else None,
     )
+
+
+def _expiring(tables: DynamicTables) -> Check:
+    """Sources that will soon have forgotten what a table has not read yet."""
+    found = [
+        f"{state.definition.name}: {warning}"
+        for state in tables.list()
+        for warning in _warnings(tables, state)
+    ]
+    return Check(
+        name="history of the sources",
+        ok=True,
+        detail="; ".join(found) or "reaches back to every table's last refresh",
+        hint="dynamic-tables refresh, or a longer delta.deletedFileRetentionDuration"
+        if found
+        else None,
+    )
+
+
+def _warnings(tables: DynamicTables, state: TableState) -> list[str]:
+    try:
+        return list(expiring(tables.lake, state, utc_now()))
+    except DynamicTablesError as error:  # a source is gone: its table has a problem of its own
+        return [error.message]

@@ -12,7 +12,7 @@ from test_decide import MOVED, QUIET, TABLE
 from dynamic_tables.errors import Refused
 from dynamic_tables.lake.base import Sizes
 from dynamic_tables.model import Action, Estimate, Outcome, RefreshRecord, Strategy
-from dynamic_tables.options import Options
+from dynamic_tables.options import Options, Storage
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh import costs
 from dynamic_tables.refresh.decide import decide
@@ -107,3 +107,16 @@ def test_a_limit_refuses_before_anything_is_read() -> None:
         decide(facts)
     assert refused.value.reason is Reason.SCAN_LIMIT
     assert decide(replace(facts, forced=Strategy.FULL)).strategy is Strategy.FULL
+
+
+def advised(present: Storage, sizes: Sizes) -> str:
+    found = costs.storages(sizes, costs.Shape(joins=False, linear=False), ())
+    assert {cost.storage for cost in found} == set(Storage)
+    return costs.advice(found, present) or ""
+
+
+def test_the_other_storage_is_advised_where_it_pays() -> None:
+    assert "MERGE_ON_READ would refresh it in 1.1 s" in advised(Storage.IN_PLACE, LARGE)
+    assert advised(Storage.MERGE_ON_READ, LARGE) == ""
+    small = replace(LARGE, stored_bytes=MB)
+    assert advised(Storage.IN_PLACE, small) == ""

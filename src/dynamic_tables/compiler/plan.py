@@ -121,6 +121,11 @@ class DeltaPlan:
         """The declared names of the key."""
         return tuple(map(self._declared, self.key.columns)) if self.key else ()
 
+    def group_columns(self) -> tuple[str, ...]:
+        """The declared names of what makes a group that is merged."""
+        assert isinstance(self.merging, Merging)
+        return Partials(self.merging).keys
+
     def possible(self) -> Possible:
         """Every strategy, and why not."""
         return {

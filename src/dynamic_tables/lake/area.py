@@ -31,6 +31,7 @@ from dynamic_tables.lake.log import RENAMING_OPERATIONS, changed_rows
 from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
 from dynamic_tables.lake.plans import moved_names, same_types
+from dynamic_tables.lake.sessions import small_queries
 from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import RESERVED_PREFIX, quote
 from dynamic_tables.reasons import Reason
@@ -212,16 +213,20 @@ class SparkArea:
         found = plan.merge(now, MERGED, stored=STORED, types=definition.types)
         if found is None:
             return Delta(strategy=Strategy.MERGE, changes=0)
-        if self._exceeds_threshold(definition, self._make(MERGED.parts, found.parts)):
+        made = self._make(MERGED.parts, found.parts, of_few=self._reads_few(plan))
+        if self._exceeds_threshold(definition, made):
             return Reason.ABOVE_THRESHOLD
-        stored = self._make(MERGED.rows, found.rows).frame
-        self._make(MERGED.groups, found.groups)
+        stored = self._make(MERGED.rows, found.rows)
+        few = made.is_local and stored.is_local
+        self._make(MERGED.groups, found.groups, of_few=few)
         new = typed(self._session.sql(found.merged), definition)
         keys = self._session.sql(found.keys)
         keys.createOrReplaceTempView(MERGED.keys)
         if not _is_empty(keys):
+            few = False
             new = new.unionAll(typed(self._session.sql(found.recomputed), definition))
-        return Delta(strategy=Strategy.MERGE, changes=self._keep(bags.counted(new, stored)))
+        difference = bags.replaced(new, stored.frame, plan.group_columns())
+        return Delta(strategy=Strategy.MERGE, changes=self._keep(difference, of_few=few))
 
     def _folded(
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
@@ -230,21 +235,25 @@ class SparkArea:
         found = plan.fold(now, MERGED, types=definition.types)
         if found is None:
             return Delta(strategy=Strategy.FOLD, changes=0)
-        self._make(MERGED.parts, found.parts)
+        made = self._make(MERGED.parts, found.parts, of_few=self._reads_few(plan))
         new = typed(self._session.sql(found.partials), definition)
         groups = self._session.sql(found.keys)
         groups.createOrReplaceTempView(MERGED.keys)
         if _is_empty(groups):
-            return Delta(strategy=Strategy.FOLD, changes=self._keep(bags.all_new(new)))
+            return Delta(strategy=Strategy.FOLD, changes=self._append_later(new, made))
         new = new.unionAll(typed(self._session.sql(found.recomputed), definition))
         assert definition.in_parts is not None
         named = groups.toDF(*definition.in_parts.keys) if definition.in_parts.keys else groups
         stored = parts.of_groups(self._stored(definition, base), named, definition.in_parts.keys)
         return Delta(strategy=Strategy.FOLD, changes=self._keep(bags.counted(new, stored)))
 
-    def _make(self, name: str, query: str) -> jvm.Held:
+    def _reads_few(self, plan: DeltaPlan) -> bool:
+        """Whether changes are all that is read, and there are few."""
+        return self._expects_few and plan.scans == 1
+
+    def _make(self, name: str, query: str, *, of_few: bool = False) -> jvm.Held:
         """Compute a query once, under a name."""
-        made = self._held(self._session.sql(query))
+        made = self._held(self._session.sql(query), of_few=of_few)
         made.frame.createOrReplaceTempView(name)
         return made
 
@@ -290,13 +299,17 @@ class SparkArea:
                 hint=f"REFRESH DYNAMIC TABLE {definition.name} FULL, and report this",
             )
 
-    def _held(self, frame: DataFrame) -> jvm.Held:
+    def _held(self, frame: DataFrame, *, of_few: bool = False) -> jvm.Held:
         """Compute a frame once and keep it until the area closes."""
         if self._expects_few and bags.is_flat(frame):
-            few = jvm.collected(frame, rows_at_most=SMALL_CHANGES)
+            with small_queries(self._session, applies=of_few):
+                few = jvm.collected(frame, rows_at_most=SMALL_CHANGES)
             if few is not None:
                 return few
             self._expects_few = False
+        if bags.is_flat(frame):
+            kept = frame.localCheckpoint(eager=True)
+            return jvm.counted(kept, rows_at_most=SMALL_CHANGES)
         kept = self._persist(frame)
         return jvm.held(kept, rows_at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
 
@@ -353,19 +366,30 @@ class SparkArea:
         self._persisted.append(kept)
         return kept
 
-    def _keep(self, difference: DataFrame) -> int:
+    def _keep(self, difference: DataFrame, *, of_few: bool = False) -> int:
         """Hold on to what differs; how many rows they are."""
-        kept = self._held(difference)
-        if not kept.is_local:  # it is read several times and must be the same each time
+        kept = self._held(difference, of_few=of_few)
+        if not kept.is_local and not bags.is_flat(difference):  # must be the same each time
             kept = replace(kept, frame=kept.frame.localCheckpoint(eager=True))
         self._difference = kept
         self._only_inserts = _is_empty(kept.frame.where(F.col(bags.THERE) > F.col(bags.HERE)))
         return kept.size
 
+    def _append_later(self, new: DataFrame, of: jvm.Held) -> int:
+        """Hold on to rows that only come; they are made of what is held already."""
+        if _is_empty(new):
+            return 0
+        self._difference = jvm.Held(bags.all_new(new), of.size, is_local=of.is_local)
+        self._only_inserts = True
+        return of.size
+
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
         """One commit that deletes and inserts exactly what differs."""
-        kept = self._difference
-        assert kept is not None, "difference_size or delta comes first"
+        assert self._difference is not None, "difference_size or delta comes first"
+        with small_queries(self._session, applies=self._difference.is_local):
+            self._apply(self._difference, definition, stamp)
+
+    def _apply(self, kept: jvm.Held, definition: Definition, stamp: Stamp) -> None:
         session, place = self._session, definition.location
         if self._only_inserts:
             self._replaced_rows = 0

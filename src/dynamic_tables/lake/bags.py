@@ -7,7 +7,9 @@ fails on maps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody calls it so
@@ -92,6 +94,37 @@ def counted(here: DataFrame, there: DataFrame) -> DataFrame:
     ).unionAll(there.select(*columns, no.alias(HERE), one.alias(THERE), place.alias(PLACE)))
     grouped = _grouped(both, names, HERE, THERE)
     return grouped.where(F.col(HERE) != F.col(THERE))
+
+
+def replaced(here: DataFrame, there: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """As `counted`, where a key has one row here and one there at most: by a join, which Spark does
+    faster than it groups."""
+    if not keys:
+        return counted(here, there)
+    schema, new = here.schema, f"{RESERVED_PREFIX}new"
+    same_key = [F.col(f"n.{quote(key)}").eqNullSafe(F.col(f"s.{quote(key)}")) for key in keys]
+    both = (
+        here.withColumn(new, F.lit(1))
+        .alias("n")
+        .join(there.alias("s"), reduce(and_, same_key), "full_outer")
+    )
+    comes, goes, place = F.col(new).isNotNull(), F.col(PLACE).isNotNull(), F.col(PLACE)
+    apart = both.where(~(comes & goes & same_row(schema, "n", "s")))
+
+    def side(alias: str, *counts: Column) -> Column:
+        columns = [F.col(f"{alias}.{quote(name)}").alias(name) for name in schema.names]
+        named = [count.alias(name) for count, name in zip(counts, COUNTS, strict=True)]
+        return F.struct(*columns, *named)
+
+    one, no, nowhere = F.lit(1), F.lit(0), F.array().cast(T.ArrayType(there.schema[PLACE].dataType))
+    sides = F.array(
+        F.when(comes, side("n", one, no, nowhere)),
+        F.when(goes, side("s", no, one, F.array(place))),
+    )
+    row = f"{RESERVED_PREFIX}row"
+    return (
+        apart.select(F.explode(sides).alias(row)).where(F.col(row).isNotNull()).select(f"{row}.*")
+    )
 
 
 def _grouped(rows: DataFrame, names: list[str], *sums: str) -> DataFrame:

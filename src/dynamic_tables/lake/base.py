@@ -32,6 +32,7 @@ class SourceState:
     location: str
     has_feed: bool = False
     bytes: int = 0
+    kept_s: float | None = None  # for so long its history can be read; None: until somebody acts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

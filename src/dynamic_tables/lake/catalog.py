@@ -150,6 +150,7 @@ def _state_of(spark: SparkSession, name: TableName, log: Java) -> SourceState:
         location=log.dataPath().toString(),
         has_feed=jvm.option(metadata.configuration().get("delta.enableChangeDataFeed")) == "true",
         bytes=jvm.table_bytes(snapshot),
+        kept_s=jvm.kept_ms(spark, log, metadata) / 1000,
     )
 
 

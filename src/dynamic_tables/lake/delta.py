@@ -351,6 +351,7 @@ class SparkLake(StoredTables):
 
     @contextmanager
     def work_area(self, definition: Definition, label: str) -> Generator[SparkArea]:
+        jvm.hear_at_once(self.spark)
         for source in definition.sources:
             if source.hidden is not None:
                 self._locations[source.name.key] = source.hidden.location

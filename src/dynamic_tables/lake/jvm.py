@@ -9,6 +9,7 @@ Spark or Delta is refused by name instead of failing later.
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,6 +45,31 @@ def static(spark: SparkSession, class_name: str, method: str) -> Java:
 @lru_cache(maxsize=64)
 def _static(client: Any, class_name: str, method: str) -> Java:
     return getattr(JavaClass(class_name, client), method)
+
+
+class _Prompt:
+    """A stream of answers, each piece of which is acknowledged at once."""
+
+    def __init__(self, stream: Any, connection: socket.socket) -> None:
+        self._stream, self._connection = stream, connection
+
+    def readline(self) -> bytes:
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return self._stream.readline()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def hear_at_once(spark: SparkSession) -> None:
+    """Let this thread not wait for answers of many kilobytes.
+
+    The JVM sends a piece and waits for a word about it, which Linux holds back for 40 ms.
+    """
+    connection = packages(spark)._gateway_client.get_thread_connection()
+    known = connection is None or isinstance(connection.stream, _Prompt)
+    if not known and hasattr(socket, "TCP_QUICKACK"):
+        connection.stream = _Prompt(connection.stream, connection.socket)
 
 
 def scala_context(spark: SparkSession) -> Java:
@@ -133,6 +159,14 @@ def collected(frame: DataFrame, *, rows_at_most: int) -> Held | None:
     rows = frame.limit(rows_at_most + 1)._jdf.collectAsList()
     size = rows.size()
     return _local(frame, rows, size) if size <= rows_at_most else None
+
+
+def counted(computed: DataFrame, *, rows_at_most: int) -> Held:
+    """A frame that is computed already, in the driver if it has few rows."""
+    size = computed.count()
+    if size > rows_at_most:
+        return Held(computed, size, is_local=False)
+    return _local(computed, computed._jdf.collectAsList(), size)
 
 
 def held(persisted: DataFrame, *, rows_at_most: int, bytes_at_most: int) -> Held:
@@ -244,6 +278,12 @@ def table_bytes(snapshot: Java) -> int:
     """The size of a table's files; from the checksum file if there is one, which costs no job."""
     checksum = option(snapshot.checksumOpt())
     return checksum.tableSizeBytes() if checksum is not None else snapshot.sizeInBytes()
+
+
+def kept_ms(spark: SparkSession, log: Java, metadata: Java) -> int:
+    """For how long removed files and old commits are kept, the shorter of both."""
+    files = static(spark, f"{DELTA}.DeltaLog", "tombstoneRetentionMillis")(metadata)
+    return min(files, log.deltaRetentionMillis(metadata))
 
 
 def file_count(snapshot: Java) -> tuple[int, int]:

@@ -6,7 +6,8 @@ see what the user's session saw at CREATE, and must not leave a trace in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -89,6 +90,22 @@ def _for_small_tables(spark: SparkSession) -> dict[str, str]:
     cores = spark.sparkContext.defaultParallelism
     partitions = min(int(spark.conf.get("spark.sql.shuffle.partitions") or cores), cores)
     return {**SMALL_QUERIES, "spark.sql.shuffle.partitions": str(partitions)}
+
+
+@contextmanager
+def small_queries(session: SparkSession, *, applies: bool = True) -> Generator[None]:
+    """What runs inside reads few rows, whatever the session is for."""
+    wanted = SMALL_QUERIES if applies else {}
+    before = {key: session.conf.get(key, None) for key in wanted}
+    changed = {key: value for key, value in wanted.items() if before[key] != value}
+    for key, value in changed.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in changed:
+            old = before[key]
+            session.conf.unset(key) if old is None else session.conf.set(key, old)
 
 
 def use_namespace(session: SparkSession, namespace: tuple[str, str]) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -288,16 +289,18 @@ def _marks(
 def _marks_here(
     session: SparkSession, log: Java, snapshot: Java, places: Iterable[Sequence[Any]]
 ) -> list[Mark] | None:
-    """Deletion vectors that lie in the log itself; None if one would be too large."""
+    """Deletion vectors from positions that are known here; None if there are too many files."""
     positions: dict[str, list[int]] = {}
     for place in chain.from_iterable(places):
         positions.setdefault(_name(place.file), []).append(place.row)
     files = _files(snapshot, positions)
     if files is None:
         return None
-    marks = [_mark(session, log, files[name], rows) for name, rows in positions.items()]
-    large = any(mark.vector.sizeInBytes() > INLINE_BYTES_AT_MOST for mark in marks)
-    return None if large else marks
+    with _vectors(session, log) as vector:
+        return [
+            Mark(files[name], vector(_bitmap(session, log, files[name], rows)), len(rows))
+            for name, rows in positions.items()
+        ]
 
 
 def _name(path: str) -> str:
@@ -322,8 +325,8 @@ def _files(snapshot: Java, names: Collection[str]) -> dict[str, Java] | None:
     return by_name if unique and by_name.keys() >= set(names) else None
 
 
-def _mark(session: SparkSession, log: Java, file: Java, rows: Sequence[int]) -> Mark:
-    """A deletion vector that lies in the log itself."""
+def _bitmap(session: SparkSession, log: Java, file: Java, rows: Sequence[int]) -> Java:
+    """All rows of a file that are gone then."""
     bitmap = jvm.java_class(session, f"{DELTA}.deletionvectors.RoaringBitmapArray")()
     bitmap.addAll(jvm.long_sequence(session, rows))
     if file.deletionVector() is not None:
@@ -331,10 +334,33 @@ def _mark(session: SparkSession, log: Java, file: Java, rows: Sequence[int]) -> 
         store = jvm.java_class(session, f"{DELTA}.storage.dv.HadoopFileSystemDVStore")(conf)
         create = jvm.static(session, f"{DELTA}.deletionvectors.StoredBitmap", "create")
         bitmap.merge(create(file.deletionVector(), log.dataPath()).load(store))
+    return bitmap
+
+
+@contextmanager
+def _vectors(session: SparkSession, log: Java) -> Generator[Callable[[Java], Java]]:
+    """Makes deletion vectors of bitmaps: small ones lie in the log, others in a file of theirs."""
     form = jvm.static(session, f"{DELTA}.deletionvectors.RoaringBitmapArrayFormat", "Portable")()
-    inline = jvm.static(session, f"{DELTA}.actions.DeletionVectorDescriptor", "inlineInLog")
-    vector = inline(bitmap.serializeAsByteArray(form), bitmap.cardinality())
-    return Mark(file, vector, len(rows))
+    descriptor = f"{DELTA}.actions.DeletionVectorDescriptor"
+    inline = jvm.static(session, descriptor, "inlineInLog")
+    in_file = jvm.static(session, descriptor, "onDiskWithRelativePath")
+    conf = session._jsparkSession.sessionState().newHadoopConf()
+    store = jvm.java_class(session, f"{DELTA}.storage.dv.HadoopFileSystemDVStore")(conf)
+    identity = jvm.static(session, "java.util.UUID", "randomUUID")()
+    folder = store.pathWithFileSystem(log.dataPath())
+    writer = store.createWriter(store.generateFileNameInTable(folder, identity, ""))
+
+    def vector(bitmap: Java) -> Java:
+        data, rows = bitmap.serializeAsByteArray(form), bitmap.cardinality()
+        if len(data) <= INLINE_BYTES_AT_MOST:
+            return inline(data, rows)
+        offset = jvm.some(session, writer.write(data).offset())
+        return in_file(identity, "", len(data), rows, offset, jvm.some(session, None))
+
+    try:
+        yield vector
+    finally:
+        writer.close()  # made with the first vector that it takes
 
 
 def _marks_by_executors(

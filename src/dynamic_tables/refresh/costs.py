@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from dynamic_tables.lake.base import Sizes
 from dynamic_tables.model import Estimate, Outcome, RefreshRecord, Strategy
+from dynamic_tables.options import Storage
 
 FIXED_S = 1.0  # of every strategy: what a refresh of a tiny table takes
 BYTES_PER_S = 40 * 2**20  # a scan with an aggregate, two cores
@@ -27,6 +29,8 @@ MARGIN_S = 0.5  # and by so many seconds: small tables are not worth an argument
 
 # What a byte of each kind weighs, against a byte of a source that is read for a recomputation.
 CHANGED, STORED, SEARCHED = 2.0, 1.0, 0.6
+FOLDING = 5.0  # times as long as reading rows that are stored in place
+PAYS = 0.5  # so much cheaper refreshes are worth dearer reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,55 @@ def _read(strategy: Strategy, sizes: Sizes, shape: Shape) -> tuple[int, int, int
             return sizes.changed_bytes, 2 * sizes.source_bytes, sizes.stored_bytes
         case _:
             return sizes.changed_bytes, joined, sizes.stored_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageCost:
+    """What a way to store an aggregate would cost to refresh, and to read as a whole."""
+
+    storage: Storage
+    refresh_s: float
+    read_s: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "storage": self.storage.value,
+            "refresh_seconds": round(self.refresh_s, 2),
+            "read_seconds": round(self.read_s, 2),
+        }
+
+
+def storages(
+    sizes: Sizes, shape: Shape, history: Sequence[RefreshRecord]
+) -> tuple[StorageCost, ...]:
+    """Both ways to store an aggregate whose parts can be added up."""
+    read_s = sizes.stored_bytes / BYTES_PER_S
+    merge, fold = estimates((Strategy.MERGE, Strategy.FOLD), sizes, shape, history)
+    return (
+        StorageCost(storage=Storage.IN_PLACE, refresh_s=merge.seconds, read_s=read_s),
+        StorageCost(storage=Storage.MERGE_ON_READ, refresh_s=fold.seconds, read_s=FOLDING * read_s),
+    )
+
+
+def advice(found: Sequence[StorageCost], present: Storage) -> str | None:
+    """The other storage, if it would pay: refreshes at half the price, or reads that cost nothing
+    more to refresh."""
+    by = {cost.storage: cost for cost in found}
+    if not by:
+        return None
+    in_place, in_parts = by[Storage.IN_PLACE], by[Storage.MERGE_ON_READ]
+    if present is Storage.IN_PLACE and in_parts.refresh_s < PAYS * in_place.refresh_s:
+        return (
+            f"STORAGE = MERGE_ON_READ would refresh it in {in_parts.refresh_s:.1f} s instead of"
+            f" {in_place.refresh_s:.1f} s; reading all of it would cost {in_parts.read_s:.1f} s"
+            f" instead of {in_place.read_s:.1f} s"
+        )
+    if present is Storage.MERGE_ON_READ and in_place.refresh_s < in_parts.refresh_s / MARGIN:
+        return (
+            f"STORAGE = IN_PLACE would refresh it in {in_place.refresh_s:.1f} s too, and read all"
+            f" of it in {in_place.read_s:.1f} s instead of {in_parts.read_s:.1f} s"
+        )
+    return None
 
 
 def correction(strategy: Strategy, history: Sequence[RefreshRecord]) -> float:

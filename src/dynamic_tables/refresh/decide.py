@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dynamic_tables.compiler.merge import Merging
+from dynamic_tables.compiler.partials import Partials
 from dynamic_tables.compiler.plan import DeltaPlan, Possible
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.definition import Definition
@@ -134,8 +135,21 @@ def _estimates(ways: Sequence[Strategy], plan: DeltaPlan, facts: Facts) -> tuple
     sizes = facts.sizes()
     if sizes is None:
         return ()
-    shape = costs.Shape(joins=plan.scans > 1, linear=plan.monotone)
-    return costs.estimates(ways, sizes, shape, facts.history())
+    return costs.estimates(ways, sizes, _shape(plan), facts.history())
+
+
+def _shape(plan: DeltaPlan) -> costs.Shape:
+    return costs.Shape(joins=plan.scans > 1, linear=plan.monotone)
+
+
+def storages(facts: Facts) -> tuple[costs.StorageCost, ...]:
+    """What the ways to store a table would cost, if it is an aggregate that has both."""
+    plan, sizes = facts.plan(), facts.sizes()
+    if sizes is None or isinstance(plan, NotIncremental) or isinstance(plan.merging, Reason):
+        return ()
+    if Partials(plan.merging).reason_against(facts.definition.types) is not None:
+        return ()
+    return costs.storages(sizes, _shape(plan), facts.history())
 
 
 def _chosen(

@@ -10,8 +10,10 @@ from dynamic_tables.model import Action, Estimate, Strategy, TableState
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
-from dynamic_tables.refresh.decide import Decision, decide
+from dynamic_tables.refresh.costs import StorageCost, advice
+from dynamic_tables.refresh.decide import Decision, Facts, decide, storages
 from dynamic_tables.refresh.facts import gather
+from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.refresh.run import GraphRefresh, Plan, Request
 from dynamic_tables.refresh.table import REMEMBERED
 
@@ -25,6 +27,8 @@ class Planned:
     strategy: Strategy | None
     reason: Reason
     detail: str  # which sources moved, or why the table is skipped
+    warnings: tuple[str, ...] = ()
+    storages: tuple[StorageCost, ...] = ()  # of an aggregate that could be stored either way
     estimates: tuple[Estimate, ...] = ()  # of the strategies that are possible
 
     @property
@@ -40,6 +44,8 @@ class Planned:
             "strategy": self.strategy.value if self.strategy else None,
             "reason": self.reason.value,
             "detail": self.detail,
+            "warnings": list(self.warnings),
+            "storages": [cost.as_json() for cost in self.storages],
             "bytes": expected.bytes if expected else None,
             "seconds": round(expected.seconds, 2) if expected else None,
             "estimates": [estimate.as_json() for estimate in self.estimates],
@@ -76,13 +82,15 @@ def _planned(
             detail=str(barred.message),
         )
     try:
-        decision, moved = _decide(context, refresh, plan, state, changing)
+        decision, moved, facts = _decide(context, refresh, plan, state, changing)
     except DynamicTablesError as error:
         return Planned(
             table=name, action=Action.SKIP, strategy=None, reason=error.reason, detail=error.message
         )
     if decision.strategy is not Strategy.NO_DATA:
         changing[table_id] = decision
+    found = storages(facts) if decision.estimates else ()
+    advised = advice(found, state.definition.options.storage)
     return Planned(
         table=name,
         action=decision.action,
@@ -90,6 +98,8 @@ def _planned(
         reason=decision.reason,
         detail="changed: " + ", ".join(moved) if moved else "",
         estimates=decision.estimates,
+        warnings=tuple(filter(None, [*expiring(context.lake, state, context.clock()), advised])),
+        storages=found,
     )
 
 
@@ -99,7 +109,7 @@ def _decide(
     plan: Plan,
     state: TableState,
     changing: dict[str, Decision],
-) -> tuple[Decision, list[str]]:
+) -> tuple[Decision, list[str], Facts]:
     """A parent that is going to change counts as moved, though its version is not known yet."""
     definition = state.definition
     pending = {source.name.key for source in definition.sources if source.dynamic_id in changing}
@@ -118,4 +128,4 @@ def _decide(
     )
     facts = replace(facts, moved=facts.moved | pending)
     names = {source.name.key: str(source.name) for source in definition.sources}
-    return decide(facts), sorted(names[key] for key in facts.moved)
+    return decide(facts), sorted(names[key] for key in facts.moved), facts

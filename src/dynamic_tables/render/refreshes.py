@@ -85,7 +85,10 @@ def plan_table(planned: Sequence[Planned]) -> RenderableType:
         for row in planned
     ]
     headings = ["table", "action", "strategy", "reason", "bytes", "seconds", "detail"]
-    return grid(headings, rows)
+    said = [
+        Text(f"  {row.table}: {text}", style="yellow") for row in planned for text in row.warnings
+    ]
+    return Group(grid(headings, rows), *said)
 
 
 def declared_text(declared: Declared) -> RenderableType:
