@@ -28,7 +28,11 @@ MARGIN = 0.9  # another strategy must be this much cheaper than the one before i
 MARGIN_S = 0.5  # and by so many seconds: small tables are not worth an argument
 
 # What a byte of each kind weighs, against a byte of a source that is read for a recomputation.
-CHANGED, STORED, SEARCHED = 2.0, 1.0, 0.6
+# Few changes are brought to the driver; many are grouped, joined and compared by the executors.
+FEW, FEW_BYTES = 10_000, 100_000  # rows; bytes where nobody counted rows
+COMPARING = 3 * BYTES_PER_S  # to compare many changes with stored rows at all
+CHANGED, COMPARED, STORED = 4.0, 10.0, 1.0
+SEARCHED, SEARCHED_FOR_MANY = 0.6, 2.0
 FOLDING = 5.0  # times as long as reading rows that are stored in place
 PAYS = 0.5  # so much cheaper refreshes are worth dearer reads
 
@@ -54,14 +58,24 @@ def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) 
     changed, searched, stored = _read(strategy, sizes, shape)
     if strategy is Strategy.FULL:
         weight = float(searched)
-    else:
+    elif not _changes_much(sizes):
         weight = CHANGED * changed + SEARCHED * searched + STORED * stored
+    elif stored == 0:
+        weight = CHANGED * changed + SEARCHED_FOR_MANY * searched
+    else:
+        weight = COMPARING + COMPARED * changed + SEARCHED_FOR_MANY * searched + STORED * stored
     return Estimate(
         strategy=strategy,
         bytes=changed + searched + stored,
         weight=round(weight),
         seconds=FIXED_S + corrected * weight / BYTES_PER_S,
     )
+
+
+def _changes_much(sizes: Sizes) -> bool:
+    if sizes.changed_rows is None:
+        return sizes.changed_bytes > FEW_BYTES
+    return sizes.changed_rows > FEW
 
 
 def _read(strategy: Strategy, sizes: Sizes, shape: Shape) -> tuple[int, int, int]:
