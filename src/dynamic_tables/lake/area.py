@@ -72,6 +72,7 @@ class SparkArea:
         self._persisted: list[DataFrame] = []
         self._expects_few = False  # rows, whatever is computed from the changes
         self._compares_files = False  # instead of asking for change feeds
+        self._read_files = False  # whole files, however few of their rows changed
         self._replaced_rows: int | None = None
         self._cardinality_ratio: float | None = None
 
@@ -248,8 +249,8 @@ class SparkArea:
         return Delta(strategy=Strategy.FOLD, changes=self._keep(bags.counted(new, stored)))
 
     def _reads_few(self, plan: DeltaPlan) -> bool:
-        """Whether changes are all that is read, and there are few."""
-        return self._expects_few and plan.scans == 1
+        """Whether few changes are all that is read."""
+        return self._expects_few and plan.scans == 1 and not self._read_files
 
     def _make(self, name: str, query: str, *, of_few: bool = False) -> jvm.Held:
         """Compute a query once, under a name."""
@@ -317,6 +318,7 @@ class SparkArea:
         """The change feed between two pins, or what the files say that differ."""
         place = self._location(after)
         if self._compares_files or not has_feed(self._session, place, after.version):
+            self._read_files = True
             rows = changes_by_files(self._session, place, before.version, after.version)
             return Feed(rows, has_copies=True)
         reader = self._session.read.format("delta").option("readChangeFeed", "true")
