@@ -194,11 +194,14 @@ class Definition:
 
     @property
     def built_from(self) -> str:
-        """What a build must have been made of to be current: the query, and the views below it."""
+        """What a build must have been made of to be current: the query, and the views below it,
+        those of parents that are stored in parts among them."""
         views = json.dumps([view.as_json() for view in self.views], sort_keys=True)
         suffix = _digest(views) if self.views else "-"
         form = f"/{_digest(self._form())}" if self.auxiliary else ""
-        return f"{self.fingerprint}/{suffix}{form}"
+        folds = [s.hidden.in_parts.fold for s in self.sources if s.hidden and s.hidden.in_parts]
+        parents = f"/{_digest(json.dumps(folds))}" if folds else ""
+        return f"{self.fingerprint}/{suffix}{form}{parents}"
 
     def _form(self) -> str:
         assert self.auxiliary is not None

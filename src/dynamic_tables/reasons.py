@@ -17,6 +17,7 @@ class Reason(StrEnum):
     NOT_MOVED = "NOT_MOVED"  # no source changed since the last refresh
     NET_EMPTY = "NET_EMPTY"  # sources changed, the result did not
     CHANGED = "CHANGED"  # sources changed, and their changes are what was read
+    NO_FEED = "NO_FEED"  # no longer given; it is in older histories
     DEARER = "DEARER"  # reading what changed would cost more than to recompute
     ABOVE_THRESHOLD = "ABOVE_THRESHOLD"  # more keys are affected than CARDINALITY_THRESHOLD allows
     CHANGES_FAILED = "CHANGES_FAILED"  # an expression failed on a row that came and went

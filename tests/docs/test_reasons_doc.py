@@ -20,7 +20,7 @@ def test_reasons_and_paragraphs_are_the_same() -> None:
 def test_every_reason_is_used() -> None:
     code = "".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name != "reasons.py")
     unused = [reason.name for reason in Reason if f"Reason.{reason.name}" not in code]
-    assert unused == []
+    assert unused == ["NO_FEED"]  # it stands in older histories
 
 
 def test_public_names_are_what_is_there() -> None:

@@ -12,13 +12,14 @@ from dynamic_tables.lake.base import SourceState
 from dynamic_tables.refresh.retention import expiring
 
 WEEK_S = 7 * 86_400.0
-TABLE = state(definition("t", reads=("orders",)), build("t", 1, {}, (pin("orders", 4),)))
+PIN = pin("orders", 4)
+TABLE = state(definition("t", reads=("orders",)), build("t", 1, {}, (PIN,)))
 
 
 class Lake:
     def __init__(self, version: int, kept_s: float | None) -> None:
         self._state = SourceState(
-            source_id="orders", version=version, columns=(), location="", kept_s=kept_s
+            source_id=PIN.source_id, version=version, columns=(), location="", kept_s=kept_s
         )
 
     def source_state(self, _: Any) -> SourceState:

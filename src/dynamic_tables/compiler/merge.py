@@ -93,7 +93,7 @@ class Merging:
             ),
             *self._stored_values(emitter),
             "0",
-            "0",
+            self._lost(emitter),
             "1",
         ]
         folded = [*keys, *self._folded(), *(f"SUM({c}) AS {c}" for c in (GONE, ODD, STORED))]
@@ -195,6 +195,20 @@ class Merging:
 
     def number_of(self, fold: Fold) -> str:
         return value_name(self._place(fold.number()))
+
+    def number_name(self, fold: Fold) -> str:
+        """The aggregate that counts the values of a sum."""
+        return self.aggregate.aggregates[self._place(fold.number())][0]
+
+    def _lost(self, emitter: Emitter) -> str:
+        """How many stored sums are not known, because they overflowed."""
+        found = [
+            f"CASE WHEN {emitter.quote(self.declared(name))} IS NULL AND "
+            f"{emitter.quote(self.declared(self.number_name(fold)))} <> 0 THEN 1 ELSE 0 END"
+            for (name, _), fold in zip(self.aggregate.aggregates, self.folds, strict=True)
+            if fold.kind is Kind.SUM
+        ]
+        return " + ".join(found) or "0"
 
     def _place(self, wanted: Expression) -> int:
         aggregates = [aggregate for _, aggregate in self.aggregate.aggregates]

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dynamic_tables.compiler.emit import Emitter, key_column
-from dynamic_tables.compiler.folds import Kind
+from dynamic_tables.compiler.folds import Fold, Kind
+from dynamic_tables.compiler.functions import function_name
 from dynamic_tables.compiler.merge import (
     GONE,
     ODD,
@@ -23,8 +24,25 @@ from dynamic_tables.compiler.merge import (
     value_name,
     value_names,
 )
+from dynamic_tables.compiler.tree import Expression
 from dynamic_tables.definition import FLOATING
 from dynamic_tables.reasons import Reason
+
+# Readers compute expressions over aggregates, under settings of their own.
+PLAIN = (
+    exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.Neg,
+    exp.Add, exp.Sub, exp.Mul, exp.Div, exp.And, exp.Or, exp.Not, exp.Is, exp.Between,
+    exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Coalesce, exp.Case, exp.If,
+)  # fmt: skip
+PLAIN_FUNCTIONS = frozenset({"abs", "coalesce", "greatest", "ifnull", "least", "nullif", "nvl"})
+
+
+def _means_the_same_everywhere(expression: Expression) -> bool:
+    """Whether time zones, locales and the like do not matter."""
+    return all(
+        isinstance(node, PLAIN) or function_name(node) in PLAIN_FUNCTIONS
+        for node in expression.walk()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +58,8 @@ class Partials:
         ):
             if fold.kind is Kind.AVG and self.merging.type_of(name, types) not in FLOATING:
                 return Reason.NO_INVERSE
+        if not all(_means_the_same_everywhere(e) for _, e in self.merging.outputs):
+            return Reason.NO_INVERSE
         return self.merging.reason_against(types)
 
     @property
@@ -101,14 +121,13 @@ class Partials:
             zip(self.merging.folds, self.merging.aggregate.aggregates, strict=True)
         ):
             if fold.kind is not Kind.AVG:
-                declared, kind = (
-                    emitter.quote(self.merging.declared(name)),
-                    self.merging.type_of(name, types),
+                one = self._one(emitter, fold, name)
+                sums.append(
+                    f"CAST({one} AS {self.merging.type_of(name, types)}) AS {value_name(n)}"
                 )
-                sums.append(f"CAST({folding_word(fold)}({declared}) AS {kind}) AS {value_name(n)}")
         group = ", ".join(emitter.quote(name) for name in self.keys)
         inner = f"SELECT {', '.join(sums)} FROM (SELECT * FROM {stored}) AS q" + (
-            f" GROUP BY {group}" if group else ""
+            f" GROUP BY {group}" if group else " HAVING COUNT(*) > 0"
         )
         values = [f"{key} AS {name}" for key, name in zip(keys, names, strict=True)]
         values += [
@@ -124,3 +143,13 @@ class Partials:
             f"SELECT {', '.join(items)} FROM (SELECT {', '.join(values)} FROM ({inner}) AS q) AS q"
             f"{alive}"
         )
+
+    def _one(self, emitter: Emitter, fold: Fold, name: str) -> str:
+        """One value of the parts' values; a sum that overflowed once is not known any more."""
+        value = emitter.quote(self.merging.declared(name))
+        one = f"{folding_word(fold)}({value})"
+        if fold.kind is not Kind.SUM:
+            return one
+        number = emitter.quote(self.merging.declared(self.merging.number_name(fold)))
+        lost = f"{value} IS NULL AND {number} <> 0"
+        return f"CASE WHEN MAX(CASE WHEN {lost} THEN 1 ELSE 0 END) = 0 THEN {one} END"

@@ -319,6 +319,7 @@ class SparkArea:
         place = self._location(after)
         if self._compares_files or not has_feed(self._session, place, after.version):
             self._read_files = True
+            self._expects_few = False
             rows = changes_by_files(self._session, place, before.version, after.version)
             return Feed(rows, has_copies=True)
         reader = self._session.read.format("delta").option("readChangeFeed", "true")
@@ -356,7 +357,9 @@ class SparkArea:
         stored, new = self._stored(definition, base), rows.frame
         if definition.in_parts is not None:  # groups that are the same stay as they are stored
             new = self._persist(new)
-            apart = bags.counted(new, parts.folded(stored, definition.in_parts).select(new.columns))
+            apart = bags.counted(
+                new, parts.folded(stored, definition.in_parts).select(*map(quote, new.columns))
+            )
             groups = self._held(parts.groups_of(apart, definition.in_parts.keys)).frame
             stored, new = (
                 parts.of_groups(r, groups, definition.in_parts.keys) for r in (stored, new)

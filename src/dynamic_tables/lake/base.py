@@ -86,6 +86,7 @@ class Commit:
     metrics: Mapping[str, str]
     replaces: bool = False  # an overwrite: rows went that no metric tells of
     changed_bytes: int = 0  # of the files that its change feed is read from
+    touched_bytes: int = 0  # of all files that it added and removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

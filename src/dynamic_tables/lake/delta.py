@@ -204,21 +204,30 @@ class SparkLake(StoredTables):
         return commits_between(self.spark, location, since, to)
 
     def sizes(self, definition: Definition, moves: Moves) -> Sizes:
-        commits = self.commits_of_sources(definition, moves)
+        commits, changed_bytes, source_bytes = [], 0, 0
+        for source in definition.sources:
+            present, found = self.source_state(source), self._commits_of(source, moves)
+            source_bytes += present.bytes
+            changed_bytes += sum(
+                commit.changed_bytes if present.has_feed else commit.touched_bytes
+                for commit in found
+                if commit.changes_data or not present.has_feed
+            )
+            commits += found
         return Sizes(
             changed_rows=changed_rows(commits),
-            changed_bytes=sum(commit.changed_bytes for commit in commits if commit.changes_data),
-            source_bytes=sum(self.source_state(source).bytes for source in definition.sources),
+            changed_bytes=changed_bytes,
+            source_bytes=source_bytes,
             stored_bytes=self.stored_bytes(definition),
         )
 
     def commits_of_sources(self, definition: Definition, moves: Moves) -> list[Commit]:
         """What happened to all sources between their pins."""
-        found: list[Commit] = []
-        for source in definition.sources:
-            old, new = pin_of(moves.before, source), pin_of(moves.after, source)
-            found += self.source_commits(source, old.version, new.version)
-        return found
+        return [c for source in definition.sources for c in self._commits_of(source, moves)]
+
+    def _commits_of(self, source: Source, moves: Moves) -> tuple[Commit, ...]:
+        old, new = pin_of(moves.before, source), pin_of(moves.after, source)
+        return self.source_commits(source, old.version, new.version)
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
         """How the query can be kept up to date by changes."""

@@ -66,7 +66,10 @@ def hear_at_once(spark: SparkSession) -> None:
 
     The JVM sends a piece and waits for a word about it, which Linux holds back for 40 ms.
     """
-    connection = packages(spark)._gateway_client.get_thread_connection()
+    client = packages(spark)._gateway_client
+    if not hasattr(client, "get_thread_connection"):  # PYSPARK_PIN_THREAD=false
+        return
+    connection = client.get_thread_connection()
     known = connection is None or isinstance(connection.stream, _Prompt)
     if not known and hasattr(socket, "TCP_QUICKACK"):
         connection.stream = _Prompt(connection.stream, connection.socket)

@@ -56,12 +56,13 @@ def actions_of(spark: SparkSession, location: str, version: int) -> Iterator[Any
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
     info: dict[str, Any] = {}
     changes_data = False
-    fed, rewritten = 0, 0  # bytes of the change feed, if the commit has one, and of its files
+    fed, rewritten, touched = 0, 0, 0  # bytes of its feed, of changed files, and of all files
     try:
         for action in actions_of(spark, location, version):
             info = action.get("commitInfo", info)
             fed += (action.get("cdc") or {}).get("size", 0)
             file = action.get("add") or action.get("remove") or {}
+            touched += file.get("size") or 0
             if file.get("dataChange"):
                 changes_data = True
                 rewritten += file.get("size") or 0
@@ -75,6 +76,7 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
         metrics=info.get("operationMetrics") or {},
         replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
         changed_bytes=fed or rewritten,
+        touched_bytes=touched,
     )
 
 

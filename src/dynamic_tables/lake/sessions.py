@@ -47,6 +47,8 @@ NEVER_COPIED = (
 PRIVATE_SETTINGS = {
     "spark.sql.datetime.java8API.enabled": "true",
     "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
+    "spark.sql.files.ignoreMissingFiles": "false",  # what is gone is not the same as nothing
+    "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.limit.initialNumPartitions": "64",  # what is brought to the driver: in one job
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",

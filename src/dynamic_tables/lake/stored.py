@@ -186,8 +186,9 @@ class StoredTables:
         Of a table that is stored in parts, groups become one row each again.
         """
         with self.commit_lock(definition):
-            if definition.in_parts is not None:
-                self._fold(definition, definition.in_parts)
+            present = self.standing(definition).definition  # who held the lock may have changed it
+            if present.in_parts is not None:
+                self._fold(present, present.in_parts)
             self._run(f"OPTIMIZE delta.{quote(definition.location)}")
 
     def _fold(self, definition: Definition, in_parts: InParts) -> None:
@@ -310,6 +311,10 @@ class StoredTables:
                 signed = parts.changes(groups, before, after, definition.in_parts)
                 about = feed.select("_commit_version", "_commit_timestamp").limit(1)
                 found.append(_unsigned(signed.crossJoin(about), definition))
+        if not found:
+            return _shown_changes(
+                self._feed(definition, start, end), definition
+            )  # says what is wrong
         return reduce(DataFrame.unionAll, found)
 
     def _feed(self, definition: Definition, start: int, end: int) -> DataFrame:

@@ -23,7 +23,7 @@ def with_auxiliary(lake: Lake, definition: Definition) -> Definition:
     """The definition with what makes `merge` possible, or `fold` if its STORAGE asks for it."""
     found = _with_columns(lake, definition)
     wanted = definition.options.storage is Storage.MERGE_ON_READ
-    return _in_parts(lake, found) if wanted else found
+    return in_parts(lake, found) if wanted else found
 
 
 def _with_columns(lake: Lake, definition: Definition) -> Definition:
@@ -51,7 +51,7 @@ def _with_columns(lake: Lake, definition: Definition) -> Definition:
     return typed if can_merge else definition
 
 
-def _in_parts(lake: Lake, definition: Definition) -> Definition:
+def in_parts(lake: Lake, definition: Definition) -> Definition:
     """STORAGE = MERGE_ON_READ: the same rows, stored in parts; refused where they have none."""
     plan = lake.plan_of(definition)
     if isinstance(plan, NotIncremental):
@@ -70,7 +70,8 @@ def _in_parts(lake: Lake, definition: Definition) -> Definition:
 def _has_no_parts(definition: Definition, why: Reason) -> InvalidInput:
     return InvalidInput(
         "STORAGE = MERGE_ON_READ is for a GROUP BY whose aggregates can be added up (COUNT, SUM, "
-        f"MIN, MAX, AVG of numbers that are no decimals); this query: {why.value}",
+        "MIN, MAX, AVG of numbers that are no decimals), and arithmetic over them; "
+        f"this query: {why.value}",
         reason=Reason.CONTRADICTION,
         about=str(definition.name),
         hint="STORAGE = IN_PLACE is for every query",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from dynamic_tables.definition import Definition
+from dynamic_tables.definition import Definition, Hidden
 from dynamic_tables.errors import Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import DynamicSource, DynamicSources, Lake
@@ -45,8 +45,15 @@ def as_now(lake: Lake, definition: Definition, graph: Graph, dynamic: DynamicSou
 
 def _found(definition: Definition, graph: Graph) -> Definition:
     """Parents may have become views over their stored tables, or tables again."""
+    return with_hidden(definition, {key: graph[key].hidden for key in definition.parents})
+
+
+def with_hidden(definition: Definition, hidden: Mapping[str, Hidden | None]) -> Definition:
+    """The definition over its parents as they are stored now, by their ids."""
     sources = tuple(
-        replace(source, hidden=graph[source.dynamic_id].hidden) if source.dynamic_id else source
+        replace(source, hidden=hidden[source.dynamic_id])
+        if source.dynamic_id and source.dynamic_id in hidden
+        else source
         for source in definition.sources
     )
     if sources == definition.sources:

@@ -83,6 +83,7 @@ def _planned(
         )
     try:
         decision, moved, facts = _decide(context, refresh, plan, state, changing)
+        expires = list(expiring(context.lake, state, context.clock()))
     except DynamicTablesError as error:
         return Planned(
             table=name, action=Action.SKIP, strategy=None, reason=error.reason, detail=error.message
@@ -98,7 +99,7 @@ def _planned(
         reason=decision.reason,
         detail="changed: " + ", ".join(moved) if moved else "",
         estimates=decision.estimates,
-        warnings=tuple(filter(None, [*expiring(context.lake, state, context.clock()), advised])),
+        warnings=tuple(filter(None, [*expires, advised])),
         storages=found,
     )
 

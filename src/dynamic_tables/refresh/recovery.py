@@ -12,6 +12,7 @@ from dynamic_tables.model import Action, Intent, Strategy, TableState, Work
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.decide import Decision
+from dynamic_tables.refresh.definitions import with_hidden
 from dynamic_tables.refresh.states import FENCE, newest_build
 from dynamic_tables.refresh.writer import TableWriter
 from dynamic_tables.store import Claim
@@ -54,10 +55,18 @@ class Recovery:
             return state
         return self._state()
 
+    def _with_parents(self, definition: Definition) -> Definition:
+        """A parent that was retyped a moment ago folds its parts otherwise than when this was
+        planned."""
+        states = {key: self._store.table_by_id(key) for key in definition.parents}
+        hidden = {key: state.definition.hidden for key, state in states.items() if state}
+        return with_hidden(definition, hidden)
+
     def _settle_definition(self, state: TableState, standing: Standing) -> None:
         """The largest revision counts, wherever it is found; store and lake are brought to it."""
         kept, stored = state.definition, standing.definition
         newest = max(self._writer.order.definition, kept, stored, key=lambda d: d.revision)
+        newest = self._with_parents(newest)
         self._writer.definition = newest
         if newest.revision > stored.revision:
             self._lake.save_definition(newest)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from dynamic_tables.lake.base import Lake
-from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.model import TableState
 
 NEARLY = 0.75  # of the time for which history is kept
@@ -22,9 +21,10 @@ def expiring(lake: Lake, state: TableState, now: datetime) -> Iterator[str]:
     if state.build is None:
         return
     age_s = (now - state.build.cut.instant).total_seconds()
+    read = {pin.source_id: pin.version for pin in state.build.pins}
     for source in state.definition.sources:
         present = lake.source_state(source)
-        unread = present.version > pin_of(state.build.pins, source).version
+        unread = present.version > read.get(present.source_id, present.version)
         if unread and present.kept_s is not None and age_s > NEARLY * present.kept_s:
             yield (
                 f"{source.name} keeps its history for {_days(present.kept_s)}, "

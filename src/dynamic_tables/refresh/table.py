@@ -22,6 +22,7 @@ from dynamic_tables.model import (
     Work,
 )
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.auxiliary import in_parts
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.decide import Decision, Facts, check_mode, decide
 from dynamic_tables.refresh.facts import gather
@@ -187,10 +188,14 @@ class TableRefresh:
             return decision
         declared = len(self._definition.columns)
         auxiliary = self._definition.auxiliary
-        self._writer.redefine(
+        retyped = replace(
+            self._definition,
             columns=rows.columns[:declared],
             auxiliary=auxiliary and replace(auxiliary, columns=rows.columns[declared:]),
         )
+        if retyped.in_parts is not None:
+            retyped = in_parts(self._lake, retyped)
+        self._writer.redefine(columns=retyped.columns, auxiliary=retyped.auxiliary)
         if decision.action is not Action.REFRESH:
             return decision
         return replace(decision, action=Action.REINITIALIZE, reason=Reason.SOURCE_SCHEMA_CHANGED)

@@ -94,6 +94,12 @@ class TableWriter:
         A first load and a new schema have to be written whole.
         """
         same_schema = rows.columns == standing.columns
+        redefined = (
+            state.build is not None and state.build.fingerprint != self.definition.built_from
+        )
+        anew = redefined or decision.reason is Reason.FORCED  # parts of another query; or folded
+        if self.definition.in_parts is not None and anew:
+            return Write(area=area, rows=rows, changes=None)
         if state.build is None or not same_schema or not self._deduplicates(decision):
             return Write(area=area, rows=rows, changes=None)
         size = area.difference_size(rows, self.definition, standing.version)
