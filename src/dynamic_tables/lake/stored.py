@@ -153,7 +153,13 @@ class StoredTables:
     def _publish_view(self, definition: Definition) -> None:
         if catalog.exists(self.spark, definition.name) and not self._is_our_view(definition):
             raise _taken(definition)
-        self._run(create_view(definition))
+        if definition.in_parts is None:
+            self._run(create_view(definition))
+        else:  # a view computes under the settings that it was made with
+            settings = {**definition.settings, **PLAIN_LITERALS}
+            private_session(self.spark, settings=settings, namespace=definition.namespace).sql(
+                create_view(definition)
+            )
 
     def _is_our_view(self, definition: Definition) -> bool:
         """Whether the name is the view over the stored table, of this definition or an older."""
