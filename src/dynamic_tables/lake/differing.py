@@ -18,10 +18,10 @@ from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.jvm import DELTA
 from dynamic_tables.lake.log import actions_of
+from dynamic_tables.lake.transaction import CHANGE_TYPE
 from dynamic_tables.reasons import Reason
 
 Action = dict[str, Any]  # an `add` of Delta's log
-CHANGE_TYPE = "_change_type"
 
 
 @dataclass(slots=True)
