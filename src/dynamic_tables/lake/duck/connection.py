@@ -7,12 +7,34 @@ uses all threads that DuckDB has.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+
+@contextmanager
+def _pandas_is_missing() -> Generator[None]:
+    """DuckDB imports pandas for every value it gets; if there is none, do not look each time."""
+    if "pandas" in sys.modules or _has_pandas():
+        yield
+        return
+    sys.modules["pandas"] = None  # ty: ignore[invalid-assignment]  an import fails at once
+    try:
+        yield
+    finally:
+        sys.modules.pop("pandas", None)
+
+
+@cache
+def _has_pandas() -> bool:
+    return find_spec("pandas") is not None
 
 
 class Connection:
@@ -28,12 +50,12 @@ class Connection:
             return Connection(self._raw.cursor(), self.turn)
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Connection:
-        with self.turn:
+        with self.turn, _pandas_is_missing():
             self._raw.execute(statement, values)
         return self
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        with self.turn:
+        with self.turn, _pandas_is_missing():
             self._raw.executemany(statement, rows)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
