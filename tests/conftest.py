@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import dynamic_tables as dt
+
+if find_spec("pandas") is None:
+    sys.modules["pandas"] = None  # DuckDB looks for it with every value: it is not there
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ def test_all_queries_by_changes(open_lake: Callable[..., dt.DynamicTables], tmp_
     queries = tpch.generated(tmp_path, scale=0.002)
     assert len(queries) == 22
     tables = open_lake()
-    tpch.load(tables, tmp_path, spark=False)
+    tpch.load(tables, tmp_path, tpch.TABLES, spark=False)
     business = tpch.Business(tables, queries)
     for number in range(tpch.ROUNDS):
         strategies = business.round(number)

@@ -49,6 +49,7 @@ MERGED = Tables(
 )
 SMALL_CHANGES = 10_000  # rows of a difference up to which it is held in the driver
 SMALL_BYTES = 10 * 2**20
+SMALL_FILES_BYTES = 2**20  # of files that differ, up to which few rows are expected of them
 SAMPLE_ROWS = 20  # how many differing rows `verify` shows
 
 
@@ -72,7 +73,7 @@ class SparkArea:
         self._persisted: list[DataFrame] = []
         self._expects_few = False  # rows, whatever is computed from the changes
         self._compares_files = False  # instead of asking for change feeds
-        self._read_files = False  # whole files, however few of their rows changed
+        self._read_files = False  # large ones, however few of their rows changed
         self._replaced_rows: int | None = None
         self._cardinality_ratio: float | None = None
 
@@ -318,10 +319,10 @@ class SparkArea:
         """The change feed between two pins, or what the files say that differ."""
         place = self._location(after)
         if self._compares_files or not has_feed(self._session, place, after.version):
-            self._read_files = True
-            self._expects_few = False
-            rows = changes_by_files(self._session, place, before.version, after.version)
-            return Feed(rows, has_copies=True)
+            found = changes_by_files(self._session, place, before.version, after.version)
+            if found.bytes_read > SMALL_FILES_BYTES:
+                self._read_files, self._expects_few = True, False
+            return Feed(found.rows, has_copies=True)
         reader = self._session.read.format("delta").option("readChangeFeed", "true")
         ranged = reader.option("startingVersion", before.version + 1)
         return Feed(ranged.option("endingVersion", after.version).load(place))

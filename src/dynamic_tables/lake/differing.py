@@ -73,8 +73,16 @@ def has_feed(session: SparkSession, location: str, version: int) -> bool:
     return jvm.option(properties.get("delta.enableChangeDataFeed")) == "true"
 
 
-def changes_by_files(session: SparkSession, location: str, before: int, after: int) -> DataFrame:
-    """What a change feed would tell between two versions, and every copied row as a pair."""
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """What a change feed would tell, and every copied row as a pair."""
+
+    rows: DataFrame
+    bytes_read: int  # of the files that differ
+
+
+def changes_by_files(session: SparkSession, location: str, before: int, after: int) -> FileChanges:
+    """The changes between two versions."""
     found = Differing()
     try:
         for version in range(before + 1, after + 1):
@@ -83,7 +91,9 @@ def changes_by_files(session: SparkSession, location: str, before: int, after: i
         raise _untold(location, before) from error
     went = _rows(session, location, before, list(found.went.values()))
     came = _rows(session, location, after, list(found.came.values()))
-    return _marked(came, "insert").unionByName(_marked(went, "delete"), allowMissingColumns=True)
+    rows = _marked(came, "insert").unionByName(_marked(went, "delete"), allowMissingColumns=True)
+    files = (*found.went.values(), *found.came.values())
+    return FileChanges(rows, bytes_read=sum(file["size"] for file in files))
 
 
 def _untold(location: str, version: int) -> RefreshError:
