@@ -15,6 +15,7 @@ from dynamic_tables.model import Build, Cut, Strategy
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.decide import possible
+from dynamic_tables.refresh.preview import Planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Explanation:
     deterministic: bool
     location: str | None
     pinned_sql: str | None  # the text that the last refresh ran
+    next_refresh: Planned | None = None  # what it would do, and what other ways would cost
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -51,6 +53,7 @@ class Explanation:
             "deterministic": self.deterministic,
             "location": self.location,
             "pinned_sql": self.pinned_sql,
+            "next_refresh": self.next_refresh.as_json() if self.next_refresh else None,
         }
 
 

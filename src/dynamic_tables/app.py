@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -319,7 +320,10 @@ class DynamicTables:
         return explained(self._lake, self._declarations.defined(query_or_name), None)
 
     def _explain_table(self, state: TableState) -> Explanation:
-        return explained(self._lake, state.definition, state.build)
+        described = explained(self._lake, state.definition, state.build)
+        planned = preview(self._context, Request(table_ids=frozenset({state.definition.table_id})))
+        found = next((row for row in planned if row.table == state.definition.name), None)
+        return replace(described, next_refresh=found)
 
     def verify(self, name: str) -> Verification:
         """Compare a table with its query at the recorded cut, both ways, as bags of rows."""

@@ -42,7 +42,10 @@ def test_verbs() -> None:
     run("sql", ORDERS)
     assert data("create", "totals", "--query", QUERY)["did"] == "created"
     run("sql", "INSERT INTO orders VALUES (4, 1, 1)")
-    assert [row["reason"] for row in data("plan")] == ["CHANGED"]
+    (planned,) = data("plan")
+    assert (planned["reason"], planned["strategy"]) == ("CHANGED", "merge")
+    assert data("explain", "totals")["next_refresh"] == planned
+    assert "merge (CHANGED)" in run("explain", "totals").stdout
     (refreshed,) = data("refresh")["tables"]
     assert (refreshed["table"], refreshed["outcome"]) == ("main.totals", "done")
     assert [row["ok"] for row in data("verify")] == [True]

@@ -94,7 +94,13 @@ def test_a_lost_store_is_rebuilt_and_refreshes_go_on(demo: str, dt: Run, lake: P
 
     dt("sql", "UPDATE shop.customers SET region = 'moon' WHERE id = 1")
     planned = json.loads(dt("plan", "--json").stdout)
-    assert any(row["detail"] == "changed: shop.customers" for row in planned)
+    row = next(row for row in planned if row["table"] == "shop.sales_by_region")
+    assert (row["detail"], row["rows"]) == ("changed: shop.customers", 2)
+    told = dt("explain", "shop.sales_by_region").stdout
+    for cost in row["estimates"]:
+        assert f"{cost['strategy']} {cost['seconds']:.1f} s" in told
+    assert {cost["storage"] for cost in row["storages"]} == {"IN_PLACE", "MERGE_ON_READ"}
+    assert "MERGE_ON_READ: refreshed in" in told
     report = json.loads(dt("refresh", "--json").stdout)
     records = {record["table"]: record for record in report["tables"]}
     assert {record["outcome"] for record in records.values()} == {"done"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dynamic_tables as dt
-from dynamic_tables.lake import area
+from dynamic_tables.lake import holding
 from oracle import check
 
 pytestmark = pytest.mark.spark
@@ -74,10 +74,11 @@ def test_large_changes_stay_in_the_executors(
     lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With nothing small enough for the driver, the results are the same."""
-    monkeypatch.setattr(area, "SMALL_CHANGES", 0)
-    some = ("kept", "grouped", "padded")
+    monkeypatch.setattr(holding, "SMALL_CHANGES", 0)
+    some = ("kept", "grouped", "padded", "frequent", "averaged")
     lake.sql("INSERT INTO fact VALUES (7, 7, 'last')")
     assert lake.refresh(*some)["kept"].strategy == "append"
-    lake.sql("UPDATE fact SET v = v + 1 WHERE k = 1")
+    lake.sql("UPDATE fact SET v = v + 1 WHERE k = 1")  # groups that need their rows
+    lake.sql("DELETE FROM fact WHERE k = 7")  # and one that goes
     assert lake.refresh(*some)["kept"].strategy == "rows"
     check(lake, *some)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import dynamic_tables as dt
-from dynamic_tables.lake import area, transaction
+from dynamic_tables.lake import holding, transaction
 from oracle import check
 
 pytestmark = pytest.mark.spark
@@ -64,7 +64,7 @@ def test_many_rows_are_marked_by_the_executors(
     record = lake.refresh("copies")["copies"]
     assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
     check(lake, "copies")
-    monkeypatch.setattr(area, "SMALL_CHANGES", 0)
+    monkeypatch.setattr(holding, "SMALL_CHANGES", 0)
     lake.sql("UPDATE fact SET v = v + 1 WHERE k = 1")
     record = lake.refresh("copies")["copies"]
     assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)

@@ -93,7 +93,7 @@ class Merging:
             ),
             *self._stored_values(emitter),
             "0",
-            self._lost(emitter),
+            self.lost(emitter),
             "1",
         ]
         folded = [*keys, *self._folded(), *(f"SUM({c}) AS {c}" for c in (GONE, ODD, STORED))]
@@ -101,6 +101,11 @@ class Merging:
             f"SELECT {', '.join(folded)} FROM (SELECT {', '.join(changed)} FROM {parts}"
             f" UNION ALL SELECT {', '.join(kept)} FROM {rows} AS q) AS q"
         ) + (f" GROUP BY {', '.join(keys)}" if keys else "")
+        return self.new_values(emitter, inner, types)
+
+    def new_values(self, emitter: Emitter, inner: str, types: Mapping[str, str], *also: str) -> str:
+        """SQL: from what the groups had and gained, their aggregates, and which need their rows."""
+        keys = [key_column(n) for n in range(len(self.aggregate.keys))]
         names = [emitter.quote(name) for name, _ in self.aggregate.keys]
         new = [f"{key} AS {name}" for key, name in zip(keys, names, strict=True)]
         new += [
@@ -110,12 +115,13 @@ class Merging:
         needs = " OR ".join(f"COALESCE({why}, TRUE)" for why in self._needs(types))
         if keys:  # a group that is gone needs nothing
             needs = f"({needs}) AND {value_name(self._place(count_rows()))} <> 0"
-        return f"SELECT {', '.join([*keys, *new])}, {needs} AS {NEEDS_ROWS} FROM ({inner}) AS q"
+        items = [*keys, *new, f"{needs} AS {NEEDS_ROWS}", *also]
+        return f"SELECT {', '.join(items)} FROM ({inner}) AS q"
 
     def merged(self, emitter: Emitter, groups: str) -> str:
         """SQL: the rows of groups that are there and whose values are known, as declared."""
         alive = f" AND {emitter.quote(self.rows_name())} > 0" if self.aggregate.keys else ""
-        items = self._items(emitter)
+        items = self.items(emitter)
         return f"SELECT {items} FROM {groups} WHERE NOT {NEEDS_ROWS}{alive}"
 
     def needing(self, groups: str) -> str:
@@ -127,9 +133,9 @@ class Merging:
         """SQL: the rows of some groups from the sources, as declared."""
         values = tuple(column(name) for name, _ in self.aggregate.keys)
         rows = emitter.rows(self.aggregate, Side.AFTER, Restriction(table=keys, values=values))
-        return f"SELECT {self._items(emitter)} FROM ({rows}) AS q"
+        return f"SELECT {self.items(emitter)} FROM ({rows}) AS q"
 
-    def _items(self, emitter: Emitter) -> str:
+    def items(self, emitter: Emitter) -> str:
         return ", ".join(f"{emitter.text(e)} AS {emitter.quote(n)}" for n, e in self.outputs)
 
     def type_of(self, name: str, types: Mapping[str, str]) -> str:
@@ -200,7 +206,7 @@ class Merging:
         """The aggregate that counts the values of a sum."""
         return self.aggregate.aggregates[self._place(fold.number())][0]
 
-    def _lost(self, emitter: Emitter) -> str:
+    def lost(self, emitter: Emitter) -> str:
         """How many stored sums are not known, because they overflowed."""
         found = [
             f"CASE WHEN {emitter.quote(self.declared(name))} IS NULL AND "

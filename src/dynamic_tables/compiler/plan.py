@@ -15,6 +15,7 @@ from dynamic_tables.compiler import functions, tree
 from dynamic_tables.compiler.build import Schemas, build
 from dynamic_tables.compiler.delta import Deltas
 from dynamic_tables.compiler.emit import WEIGHT, Emitter, Leaves, Restriction, Side, key_column
+from dynamic_tables.compiler.joined import Joined
 from dynamic_tables.compiler.keys import Key, key_of
 from dynamic_tables.compiler.merge import Merging, merging_of
 from dynamic_tables.compiler.partials import Partials
@@ -67,6 +68,8 @@ class Merge:
     keys: str  # SQL: the groups that need their rows
     merged: str  # SQL: the new rows of the others
     recomputed: str  # SQL: the new rows of those
+    joined: str | None  # SQL: rows and groups at once, each beside its stored row
+    beside: str | None  # SQL: of them, as `merged`, with the stored rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +208,8 @@ class DeltaPlan:
         if parts is None:
             return None
         writer = Emitter(self.dialect, now.leaves)
+        joined = Joined(self.merging)
+        joins = joined.is_possible(self.dialect, types)
         return Merge(
             parts=parts,
             rows=self.merging.stored_rows(writer, tables.parts, STORED),
@@ -212,6 +217,8 @@ class DeltaPlan:
             keys=self.merging.needing(tables.groups),
             merged=self.merging.merged(writer, tables.groups),
             recomputed=self.merging.recomputed(writer, tables.keys),
+            joined=joined.groups(writer, tables.parts, STORED, types) if joins else None,
+            beside=joined.rows(writer, tables.groups) if joins else None,
         )
 
     def fold(self, now: Situation, tables: Tables, *, types: Mapping[str, str]) -> Folding | None:

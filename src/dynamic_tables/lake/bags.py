@@ -108,18 +108,38 @@ def replaced(here: DataFrame, there: DataFrame, keys: Sequence[str]) -> DataFram
         .alias("n")
         .join(there.alias("s"), reduce(and_, same_key), "full_outer")
     )
-    comes, goes, place = F.col(new).isNotNull(), F.col(PLACE).isNotNull(), F.col(PLACE)
-    apart = both.where(~(comes & goes & same_row(schema, "n", "s")))
+    return _apart(both, schema, ("n", F.col(new).isNotNull()), ("s", F.col(PLACE)))
+
+
+def beside(rows: DataFrame, old: str, comes: str) -> DataFrame:
+    """As `replaced`, where the new row of every key stands beside its old one, a struct with its
+    place (NULL: there is none), and `comes` tells whether there is a new one."""
+    names = [name for name in rows.columns if name not in (old, comes)]
+    schema = rows.select(*map(quote, names)).schema
+    both = rows.select(
+        F.struct(*map(quote, names)).alias("n"), F.col(old).alias("s"), F.col(comes).alias(comes)
+    )
+    return _apart(both, schema, ("n", F.col(comes)), ("s", F.col(f"s.{PLACE}")))
+
+
+def _apart(
+    both: DataFrame, schema: T.StructType, new: tuple[str, Column], old: tuple[str, Column]
+) -> DataFrame:
+    """Pairs of a new row and an old one that differ, as a difference: both sides' names, whether
+    there is a new one, and the old one's place."""
+    (here, comes), (there, place) = new, old
+    goes = place.isNotNull()
+    apart = both.where(~(comes & goes & same_row(schema, here, there)))
 
     def side(alias: str, *counts: Column) -> Column:
         columns = [F.col(f"{alias}.{quote(name)}").alias(name) for name in schema.names]
         named = [count.alias(name) for count, name in zip(counts, COUNTS, strict=True)]
         return F.struct(*columns, *named)
 
-    one, no, nowhere = F.lit(1), F.lit(0), F.array().cast(T.ArrayType(there.schema[PLACE].dataType))
+    one, no, somewhere = F.lit(1), F.lit(0), F.array(place)
+    nowhere = F.slice(somewhere, F.lit(1), F.lit(0))
     sides = F.array(
-        F.when(comes, side("n", one, no, nowhere)),
-        F.when(goes, side("s", no, one, F.array(place))),
+        F.when(comes, side(here, one, no, nowhere)), F.when(goes, side(there, no, one, somewhere))
     )
     row = f"{RESERVED_PREFIX}row"
     return (

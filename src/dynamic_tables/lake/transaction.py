@@ -266,14 +266,14 @@ def _marks(
     excess = (F.col(bags.THERE) - F.col(bags.HERE)).cast("int")
     places = F.slice(bags.PLACES, F.lit(1), excess).alias(bags.PLACES)
     going = difference.frame.where(excess > 0).select(places, excess.alias(WANTED))
-    marks, wanted = None, 0
     if difference.is_local:
         rows = going.collect()
         wanted = sum(row[WANTED] for row in rows)
         marks = _marks_here(session, log, snapshot, [row[bags.PLACES] for row in rows])
-    if marks is None:
-        wanted = wanted or going.agg(F.sum(WANTED)).collect()[0][0]
-        marks = _marks_by_executors(session, log, snapshot, going)
+    else:
+        files = _files_and_rows(going)
+        wanted = sum(rows for _, rows in files)
+        marks = _marks_by_executors(session, log, snapshot, going, {f for f, _ in files if f})
     if marks is None or any(jvm.option(m.file.numPhysicalRecords()) is None for m in marks):
         return None  # a file without statistics cannot have a deletion vector
     found = sum(mark.rows for mark in marks)
@@ -363,13 +363,21 @@ def _vectors(session: SparkSession, log: Java) -> Generator[Callable[[Java], Jav
         writer.close()  # made with the first vector that it takes
 
 
+def _files_and_rows(going: DataFrame) -> list[tuple[str | None, int]]:
+    """In which files rows go, and how many are to go; those without a place have no file."""
+    places = going.select(F.posexplode_outer(bags.PLACES).alias("n", bags.PLACE), WANTED)
+    first = F.coalesce(F.col("n"), F.lit(0)) == 0
+    rows = F.sum(F.when(first, F.col(WANTED)).otherwise(F.lit(0)))
+    found = places.groupBy(F.col(f"{bags.PLACE}.file").alias("file")).agg(rows.alias(WANTED))
+    return [(row.file, row[WANTED]) for row in found.collect()]
+
+
 def _marks_by_executors(
-    session: SparkSession, log: Java, snapshot: Java, going: DataFrame
+    session: SparkSession, log: Java, snapshot: Java, going: DataFrame, paths: Collection[str]
 ) -> list[Mark] | None:
     """Deletion vectors in files of their own, made where the rows are."""
     place = F.explode(bags.PLACES).alias(bags.PLACE)
     rows = going.select(place).select(f"{bags.PLACE}.file", f"{bags.PLACE}.row")
-    paths = {row.file for row in rows.select("file").distinct().collect()}
     files = _files(snapshot, {_name(path) for path in paths})
     if files is None:
         return None

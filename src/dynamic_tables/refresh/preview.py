@@ -30,6 +30,7 @@ class Planned:
     warnings: tuple[str, ...] = ()
     storages: tuple[StorageCost, ...] = ()  # of an aggregate that could be stored either way
     estimates: tuple[Estimate, ...] = ()  # of the strategies that are possible
+    rows: int | None = None  # that changed in the sources, as far as their logs tell
 
     @property
     def estimate(self) -> Estimate | None:
@@ -46,6 +47,7 @@ class Planned:
             "detail": self.detail,
             "warnings": list(self.warnings),
             "storages": [cost.as_json() for cost in self.storages],
+            "rows": self.rows,
             "bytes": expected.bytes if expected else None,
             "seconds": round(expected.seconds, 2) if expected else None,
             "estimates": [estimate.as_json() for estimate in self.estimates],
@@ -92,6 +94,7 @@ def _planned(
         changing[table_id] = decision
     found = storages(facts) if decision.estimates else ()
     advised = advice(found, state.definition.options.storage)
+    sizes = facts.sizes() if decision.estimates else None
     return Planned(
         table=name,
         action=decision.action,
@@ -101,6 +104,7 @@ def _planned(
         estimates=decision.estimates,
         warnings=tuple(filter(None, [*expires, advised])),
         storages=found,
+        rows=sizes.changed_rows if sizes else None,
     )
 
 

@@ -78,13 +78,14 @@ def plan_table(planned: Sequence[Planned]) -> RenderableType:
             row.action.value,
             row.strategy.value if row.strategy else "",
             row.reason.value,
+            f"{row.rows:,}" if row.rows is not None else "",
             f"{row.estimate.bytes:,}" if row.estimate else "",
             f"{row.estimate.seconds:.1f}" if row.estimate else "",
             row.detail,
         ]
         for row in planned
     ]
-    headings = ["table", "action", "strategy", "reason", "bytes", "seconds", "detail"]
+    headings = ["table", "action", "strategy", "reason", "rows", "bytes", "seconds", "detail"]
     said = [
         Text(f"  {row.table}: {text}", style="yellow") for row in planned for text in row.warnings
     ]

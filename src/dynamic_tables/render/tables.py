@@ -11,6 +11,7 @@ from rich.text import Text
 from dynamic_tables.answers import Explanation, stored_form
 from dynamic_tables.model import RefreshRecord, Status, TableState
 from dynamic_tables.options import Options
+from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, grid, instant, key_values, sql_text
 from dynamic_tables.render.refreshes import near, pins_text, records_table
 
@@ -134,10 +135,30 @@ def explanation_text(explained: Explanation) -> RenderableType:
     }
     if explained.location:
         facts["stored at"] = explained.location
+    if explained.next_refresh:
+        facts |= _next_refresh(explained.next_refresh)
     parts: list[RenderableType] = [sql_text(explained.query), key_values(facts)]
     if explained.pinned_sql:
         parts += [Text("the last refresh ran:", style="dim"), sql_text(explained.pinned_sql)]
     return Group(*parts)
+
+
+def _next_refresh(planned: Planned) -> dict[str, Cell]:
+    """What would be done, what every strategy would cost, and what either storage would."""
+    way = planned.strategy.value if planned.strategy else planned.action.value
+    facts: dict[str, Cell] = {"next refresh": f"{way} ({planned.reason.value}) {planned.detail}"}
+    if planned.estimates:
+        facts["would take"] = ", ".join(
+            f"{e.strategy.value} {e.seconds:.1f} s ({e.bytes:,} bytes)" for e in planned.estimates
+        )
+    if planned.storages:
+        facts["stored"] = "\n".join(
+            f"{c.storage.value}: refreshed in {c.refresh_s:.1f} s, read in {c.read_s:.1f} s"
+            for c in planned.storages
+        )
+    if planned.warnings:
+        facts["note"] = "\n".join(planned.warnings)
+    return facts
 
 
 def state_json(state: TableState) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""What a refresh computes is computed once and held until it is through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from dynamic_tables.lake import bags, jvm
+from dynamic_tables.lake.sessions import small_queries
+
+SMALL_CHANGES = 10_000  # rows of a difference up to which it is held in the driver
+SMALL_BYTES = 10 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """By what a table is to differ: see `bags.counted`."""
+
+    held: jvm.Held
+    only_inserts: bool
+
+
+class Holder:
+    """Computes frames, and holds small ones in the driver, others in the executors."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._persisted: list[DataFrame] = []
+        self.expects_few = False  # rows, whatever is computed
+
+    def held(self, frame: DataFrame, *, of_few: bool = False) -> jvm.Held:
+        """Compute a frame once; `of_few`: it reads few rows."""
+        flat = bags.is_flat(frame)
+        if self.expects_few and flat:
+            with small_queries(self._session, applies=of_few):
+                few = jvm.collected(frame, rows_at_most=SMALL_CHANGES)
+            if few is not None:
+                return few
+            self.expects_few = False
+        if flat:
+            return jvm.counted(checkpointed(frame), rows_at_most=SMALL_CHANGES)
+        kept = self.persist(frame)
+        return jvm.held(kept, rows_at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
+
+    def named(self, name: str, query: str, *, of_few: bool = False) -> jvm.Held:
+        """Compute a query once, under a name."""
+        made = self.held(self._session.sql(query), of_few=of_few)
+        made.frame.createOrReplaceTempView(name)
+        return made
+
+    def persist(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._persisted.append(kept)
+        return kept
+
+    def kept(self, difference: DataFrame, *, of_few: bool = False) -> Kept:
+        """Hold on to what differs; it is read several times and must be the same each time."""
+        found = self.held(difference, of_few=of_few)
+        if not found.is_local and not bags.is_flat(difference):
+            found = replace(found, frame=checkpointed(found.frame))
+        return kept(found)
+
+    def release(self) -> None:
+        for frame in self._persisted:
+            frame.unpersist()
+
+
+def checkpointed(frame: DataFrame) -> DataFrame:
+    return frame.localCheckpoint(eager=True)
+
+
+def kept(held: jvm.Held) -> Kept:
+    """What differs, held already."""
+    goes = held.frame.where(F.col(bags.THERE) > F.col(bags.HERE))
+    return Kept(held, only_inserts=is_empty(goes))
+
+
+def is_empty(frame: DataFrame) -> bool:
+    return frame.limit(1)._jdf.collectAsList().isEmpty()

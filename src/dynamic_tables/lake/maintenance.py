@@ -1,0 +1,275 @@
+"""What the changes of the sources make of one table, by each strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from dynamic_tables.compiler.emit import WEIGHT, key_column
+from dynamic_tables.compiler.joined import COMES, OLD
+from dynamic_tables.compiler.merge import NEEDS_ROWS
+from dynamic_tables.compiler.plan import DeltaPlan, Merge, Situation, Tables
+from dynamic_tables.definition import Definition
+from dynamic_tables.errors import InternalError
+from dynamic_tables.lake import bags, holding, jvm, parts
+from dynamic_tables.lake.base import Delta, Moves
+from dynamic_tables.lake.deltas import KEYS, Feed, SparkLeaves, typed, types_of
+from dynamic_tables.lake.differing import changes_by_files, has_feed
+from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone
+from dynamic_tables.lake.files import rows_at
+from dynamic_tables.lake.holding import Holder, Kept, checkpointed, is_empty, kept
+from dynamic_tables.lake.log import RENAMING_OPERATIONS, changed_rows
+from dynamic_tables.lake.plans import moved_names, same_types
+from dynamic_tables.model import Pin, Strategy
+from dynamic_tables.names import RESERVED_PREFIX, quote
+from dynamic_tables.reasons import Reason
+
+if TYPE_CHECKING:
+    from dynamic_tables.lake.delta import SparkLake
+
+STORED = f"{RESERVED_PREFIX}stored"
+MERGED = Tables(
+    parts=f"{RESERVED_PREFIX}parts",
+    rows=f"{RESERVED_PREFIX}grouped",
+    groups=f"{RESERVED_PREFIX}groups",
+    keys=KEYS,
+)
+SMALL_FILES_BYTES = 2**20  # of files that differ, up to which few rows are expected of them
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of the changes, and the rows by which the table is to differ."""
+
+    delta: Delta
+    kept: Kept | None = None
+
+
+class Maintenance:
+    """One table, its stored rows at a version, and moves of its sources."""
+
+    def __init__(
+        self,
+        lake: SparkLake,
+        session: SparkSession,
+        holder: Holder,
+        definition: Definition,
+        plan: DeltaPlan,
+        moves: Moves,
+        base: int,
+    ) -> None:
+        self._lake, self._session, self._holder = lake, session, holder
+        self._definition, self._plan = definition, plan
+        self._moves, self._base = moves, base
+        self._compares_files = False  # instead of asking for change feeds
+        self._read_files = False  # large ones, however few of their rows changed
+        self.cardinality_ratio: float | None = None
+
+    def find(self, strategy: Strategy) -> Found | Reason:
+        """What the changes make of the table; a reason if they cannot be had."""
+        definition, moves = self._definition, self._moves
+        if not same_types(definition, self._plan, moves, lambda pin: types_of(self._at(pin))):
+            return Reason.SOURCE_SCHEMA_CHANGED
+        commits = self._lake.commits_of_sources(definition, moves)
+        if any(commit.operation in RENAMING_OPERATIONS for commit in commits):
+            return Reason.SOURCE_SCHEMA_CHANGED
+        rows = changed_rows(commits)
+        self._holder.expects_few = rows is not None and rows <= holding.SMALL_CHANGES
+        try:
+            return self._by(strategy)
+        except SPARK_FAULTS as error:
+            if not is_feed_gone(error):
+                raise
+        self._compares_files = True  # the feed was turned on later than the last refresh
+        return self._by(strategy)
+
+    def _by(self, strategy: Strategy) -> Found | Reason:
+        leaves = SparkLeaves(
+            self._session,
+            self._definition,
+            self._plan,
+            self._moves,
+            feed=self._feed,
+            frame_at=self._at,
+            hold=lambda frame: self._holder.held(frame).frame,
+        )
+        now = Situation(
+            leaves=leaves,
+            moved=moved_names(self._definition, self._moves),
+            clock_moved=self._moves.clock_moved,
+        )
+        match strategy:
+            case Strategy.KEYS:
+                return self._affected(now, leaves)
+            case Strategy.MERGE:
+                return self._merged(now)
+            case Strategy.FOLD:
+                return self._folded(now)
+            case _:
+                return self._netted(now, strategy)
+
+    def _at(self, pin: Pin) -> DataFrame:
+        return rows_at(self._session, self._lake.location_of(pin.name), pin.version)
+
+    def _feed(self, before: Pin, after: Pin) -> Feed:
+        """The change feed between two pins, or what the files say that differ."""
+        place = self._lake.location_of(after.name)
+        if self._compares_files or not has_feed(self._session, place, after.version):
+            found = changes_by_files(self._session, place, before.version, after.version)
+            if found.bytes_read > SMALL_FILES_BYTES:
+                self._read_files, self._holder.expects_few = True, False
+            return Feed(found.rows, has_copies=True)
+        reader = self._session.read.format("delta").option("readChangeFeed", "true")
+        ranged = reader.option("startingVersion", before.version + 1)
+        return Feed(ranged.option("endingVersion", after.version).load(place))
+
+    def _reads_few(self) -> bool:
+        """Whether few changes are all that is read."""
+        return self._holder.expects_few and self._plan.scans == 1 and not self._read_files
+
+    def _stored(self) -> DataFrame:
+        """The stored rows with their places."""
+        return bags.placed(rows_at(self._session, self._definition.location, self._base))
+
+    def _typed(self, query: str, *also: str) -> DataFrame:
+        return typed(self._session.sql(query), self._definition, *also)
+
+    def _exceeds_threshold(self, affected: jvm.Held) -> bool:
+        """Whether more keys are affected than the user allows, as a share of the stored rows."""
+        stored = self._lake.row_count(self._definition)
+        if not stored:
+            return False
+        self.cardinality_ratio = min(1.0, affected.size / stored)
+        allowed = self._definition.options.cardinality_threshold
+        return allowed is not None and self.cardinality_ratio > allowed
+
+    # By key
+
+    def _affected(self, now: Situation, leaves: SparkLeaves) -> Found | Reason:
+        """`keys`: the rows of the affected keys against the stored ones."""
+        found = self._plan.replacement(now, KEYS, self._definition.inexact)
+        if found is None:
+            return _nothing(Strategy.KEYS)
+        affected = self._holder.named(KEYS, found.keys)
+        if self._exceeds_threshold(affected):
+            return Reason.ABOVE_THRESHOLD
+        leaves.learn(KEYS, affected)
+        found = self._plan.replacement(now, KEYS, self._definition.inexact) or found
+        stored = self._stored()
+        for n, name in enumerate(found.columns):
+            near = leaves.near(KEYS, n, quote(name)).removesuffix(" AND ")
+            stored = stored.where(near) if near else stored
+        if found.columns:
+            same = [
+                F.col(f"t.{quote(name)}").eqNullSafe(F.col(f"k.{key_column(n)}"))
+                for n, name in enumerate(found.columns)
+            ]
+            keys = affected.frame.alias("k")
+            stored = stored.alias("t").join(keys, reduce(and_, same), "left_semi")
+        return self._found(Strategy.KEYS, bags.counted(self._typed(found.rows), stored))
+
+    # By group
+
+    def _merged(self, now: Situation) -> Found | Reason:
+        """`merge`: the new rows of the changed groups against their stored ones."""
+        stored = self._stored()
+        stored.createOrReplaceTempView(STORED)
+        found = self._plan.merge(now, MERGED, stored=STORED, types=self._definition.types)
+        if found is None:
+            return _nothing(Strategy.MERGE)
+        made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
+        if self._exceeds_threshold(made):
+            return Reason.ABOVE_THRESHOLD
+        if found.joined and found.beside and not made.is_local and bags.is_flat(stored):
+            return self._joined(found, found.joined, found.beside)
+        rows = self._holder.named(MERGED.rows, found.rows)
+        few = made.is_local and rows.is_local
+        self._holder.named(MERGED.groups, found.groups, of_few=few)
+        new = self._typed(found.merged)
+        keys = self._session.sql(found.keys)
+        keys.createOrReplaceTempView(MERGED.keys)
+        if not is_empty(keys):
+            few = False
+            new = new.unionAll(self._typed(found.recomputed))
+        difference = bags.replaced(new, rows.frame, self._plan.group_columns())
+        return self._found(Strategy.MERGE, difference, of_few=few)
+
+    def _joined(self, found: Merge, joined: str, beside: str) -> Found:
+        """Many groups: each beside its stored row, in one pass over the stored table."""
+        groups = checkpointed(self._session.sql(joined))
+        groups.createOrReplaceTempView(MERGED.groups)
+        known = bags.beside(self._typed(beside, OLD, COMES), OLD, COMES)
+        keys = self._session.sql(found.keys)
+        keys.createOrReplaceTempView(MERGED.keys)
+        if is_empty(keys):
+            held = jvm.counted(known, rows_at_most=holding.SMALL_CHANGES)
+            return Found(Delta(strategy=Strategy.MERGE, changes=held.size), kept(held))
+        new = self._typed(found.recomputed)
+        old = groups.where(NEEDS_ROWS).select(f"{OLD}.*").where(f"{bags.PLACE} IS NOT NULL")
+        apart = bags.replaced(new, old, self._plan.group_columns())
+        return self._found(Strategy.MERGE, known.unionByName(apart))
+
+    def _folded(self, now: Situation) -> Found:
+        """`fold`: what the changed groups gain and lose; nothing that is stored is read."""
+        found = self._plan.fold(now, MERGED, types=self._definition.types)
+        if found is None:
+            return _nothing(Strategy.FOLD)
+        made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
+        new = self._typed(found.partials)
+        groups = self._session.sql(found.keys)
+        groups.createOrReplaceTempView(MERGED.keys)
+        if is_empty(groups):
+            return self._appended(new, made)
+        new = new.unionAll(self._typed(found.recomputed))
+        in_parts = self._definition.in_parts
+        assert in_parts is not None
+        named = groups.toDF(*in_parts.keys) if in_parts.keys else groups
+        stored = parts.of_groups(self._stored(), named, in_parts.keys)
+        return self._found(Strategy.FOLD, bags.counted(new, stored))
+
+    def _appended(self, new: DataFrame, of: jvm.Held) -> Found:
+        """Rows that only come; they are made of what is held already."""
+        if is_empty(new):
+            return _nothing(Strategy.FOLD)
+        held = jvm.Held(bags.all_new(new), of.size, is_local=of.is_local)
+        return Found(Delta(strategy=Strategy.FOLD, changes=of.size), Kept(held, only_inserts=True))
+
+    # By row
+
+    def _netted(self, now: Situation, strategy: Strategy) -> Found:
+        """`rows` and `append`: the signed rows by which the result changed."""
+        changes = self._plan.changes(now)
+        if changes is None:
+            return _nothing(strategy)
+        net = self._holder.held(bags.netted(self._typed(changes, WEIGHT))).frame
+        goes = not is_empty(net.where(F.col(WEIGHT) < 0))
+        if strategy is Strategy.APPEND and goes:
+            strategy = Strategy.ROWS
+        found = self._found(strategy, bags.applied(net, self._stored() if goes else None))
+        if goes:
+            self._check_present(found)
+        return found
+
+    def _check_present(self, found: Found) -> None:
+        """A row that goes must be there, as often as it goes."""
+        assert found.kept is not None
+        if not is_empty(found.kept.held.frame.where(F.col(bags.HERE) < 0)):
+            raise InternalError(
+                "rows are to be deleted that the stored table does not have",
+                reason=Reason.INTERNAL,
+                about=str(self._definition.name),
+                hint=f"REFRESH DYNAMIC TABLE {self._definition.name} FULL, and report this",
+            )
+
+    def _found(self, strategy: Strategy, difference: DataFrame, *, of_few: bool = False) -> Found:
+        kept = self._holder.kept(difference, of_few=of_few)
+        return Found(Delta(strategy=strategy, changes=kept.held.size), kept)
+
+
+def _nothing(strategy: Strategy) -> Found:
+    return Found(Delta(strategy=strategy, changes=0))
