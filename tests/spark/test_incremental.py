@@ -6,7 +6,7 @@ import pytest
 
 import dynamic_tables as dt
 from dynamic_tables.lake import holding
-from oracle import check
+from oracle import bag, check
 
 pytestmark = pytest.mark.spark
 
@@ -80,5 +80,18 @@ def test_large_changes_stay_in_the_executors(
     assert lake.refresh(*some)["kept"].strategy == "append"
     lake.sql("UPDATE fact SET v = v + 1 WHERE k = 1")  # groups that need their rows
     lake.sql("DELETE FROM fact WHERE k = 7")  # and one that goes
-    assert lake.refresh(*some)["kept"].strategy == "rows"
+    before = bag(lake.read("grouped").collect())
+    report = lake.refresh(*some)
+    assert report["kept"].strategy == "rows"
     check(lake, *some)
+    version = report["grouped"].version or 0
+    feed = lake.changes("grouped", version, version).select(*"knsm", "_change_type").collect()
+    assert {row["_change_type"] for row in feed} == {"insert", "delete"}
+    came, went = (
+        bag([row[:-1] for row in feed if row["_change_type"] == kind])
+        for kind in ("insert", "delete")
+    )
+    assert not came & went, "what stays is not told"
+    assert before + came - went == bag(lake.read("grouped").collect())
+    lake.refresh("below")
+    check(lake, "below")

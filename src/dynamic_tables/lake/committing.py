@@ -58,7 +58,7 @@ def apply_difference(
             new = bags.inserted(kept.held.frame)
             if not transaction.append(session, definition.location, new, stamp):
                 _numbered(new, stamp).mode("append").save(definition.location)
-        elif not transaction.replace_rows(session, definition.location, kept.held, stamp):
+        elif not transaction.replace_rows(session, definition.location, kept, stamp):
             if definition.in_parts is not None and newest() != stamp.base:
                 raise _compacted_meanwhile(definition)
             _merge(session, definition, bags.operations(kept.held.frame), stamp)

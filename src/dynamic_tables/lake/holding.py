@@ -20,7 +20,11 @@ class Kept:
     """By what a table is to differ: see `bags.counted`."""
 
     held: jvm.Held
-    only_inserts: bool
+    goes: int | None  # rows; None: some, they were not counted
+
+    @property
+    def only_inserts(self) -> bool:
+        return self.goes == 0
 
 
 class Holder:
@@ -61,7 +65,7 @@ class Holder:
         found = self.held(difference, of_few=of_few)
         if not found.is_local and not bags.is_flat(difference):
             found = replace(found, frame=checkpointed(found.frame))
-        return kept(found)
+        return _kept(found)
 
     def release(self) -> None:
         for frame in self._persisted:
@@ -72,10 +76,18 @@ def checkpointed(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint(eager=True)
 
 
-def kept(held: jvm.Held) -> Kept:
-    """What differs, held already."""
+def kept(computed: DataFrame) -> Kept:
+    """What differs, computed already: it is counted once, and held in the driver if it is small."""
+    going = F.sum(F.greatest(F.col(bags.THERE) - F.col(bags.HERE), F.lit(0)))
+    size, goes = computed.agg(F.count("*"), F.coalesce(going, F.lit(0))).collect()[0]
+    if size > SMALL_CHANGES:
+        return Kept(jvm.Held(computed, size, is_local=False), goes)
+    return _kept(jvm.collected_all(computed))
+
+
+def _kept(held: jvm.Held) -> Kept:
     goes = held.frame.where(F.col(bags.THERE) > F.col(bags.HERE))
-    return Kept(held, only_inserts=is_empty(goes))
+    return Kept(held, goes=0 if is_empty(goes) else None)
 
 
 def is_empty(frame: DataFrame) -> bool:

@@ -172,6 +172,12 @@ def counted(computed: DataFrame, *, rows_at_most: int) -> Held:
     return _local(computed, computed._jdf.collectAsList(), size)
 
 
+def collected_all(frame: DataFrame) -> Held:
+    """Compute a frame and bring it to the driver; somebody knows that it is small."""
+    rows = frame._jdf.collectAsList()
+    return _local(frame, rows, rows.size())
+
+
 def held(persisted: DataFrame, *, rows_at_most: int, bytes_at_most: int) -> Held:
     """Compute a persisted frame once; counting fills its cache, which then knows its size."""
     size = persisted.count()

@@ -207,8 +207,8 @@ class Maintenance:
         keys = self._session.sql(found.keys)
         keys.createOrReplaceTempView(MERGED.keys)
         if is_empty(keys):
-            held = jvm.counted(known, rows_at_most=holding.SMALL_CHANGES)
-            return Found(Delta(strategy=Strategy.MERGE, changes=held.size), kept(held))
+            found_all = kept(known)
+            return Found(Delta(strategy=Strategy.MERGE, changes=found_all.held.size), found_all)
         new = self._typed(found.recomputed)
         old = groups.where(NEEDS_ROWS).select(f"{OLD}.*").where(f"{bags.PLACE} IS NOT NULL")
         apart = bags.replaced(new, old, self._plan.group_columns())
@@ -237,7 +237,7 @@ class Maintenance:
         if is_empty(new):
             return _nothing(Strategy.FOLD)
         held = jvm.Held(bags.all_new(new), of.size, is_local=of.is_local)
-        return Found(Delta(strategy=Strategy.FOLD, changes=of.size), Kept(held, only_inserts=True))
+        return Found(Delta(strategy=Strategy.FOLD, changes=of.size), Kept(held, goes=0))
 
     # By row
 

@@ -26,12 +26,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from dynamic_tables.errors import InternalError
 from dynamic_tables.lake import bags, catalog, jvm
 from dynamic_tables.lake.base import Stamp
+from dynamic_tables.lake.holding import Kept
 from dynamic_tables.lake.jvm import DELTA, Java
 from dynamic_tables.names import RESERVED_PREFIX, literal, quote
 from dynamic_tables.reasons import Reason
 
 CHANGE_TYPE = "_change_type"  # Delta's writer puts rows that have one into the change feed
 WANTED = f"{RESERVED_PREFIX}wanted"  # how many copies of a row go
+FILE_NAME = f"{RESERVED_PREFIX}file"
+FEED_BY_FILES = 0.1  # of the rows of marked files; if more go, no rows are written for the feed
 FILES_AT_MOST = 500  # that are looked through, one by one
 ADD_FILE_FIELDS = 13  # of Delta's AddFile; some of their places:
 ADD_FILE_DATA_CHANGE, ADD_FILE_STATS = 4, 5
@@ -71,10 +74,10 @@ def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stam
     return True
 
 
-def replace_rows(session: SparkSession, location: str, difference: jvm.Held, stamp: Stamp) -> bool:
+def replace_rows(session: SparkSession, location: str, difference: Kept, stamp: Stamp) -> bool:
     """Turn the stored rows into the wanted ones; False if it cannot be done like this.
 
-    `difference` (see `bags.counted`) was found at the version `stamp.base`.
+    `difference` was found at the version `stamp.base`.
     """
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
@@ -87,7 +90,8 @@ def replace_rows(session: SparkSession, location: str, difference: jvm.Held, sta
         transaction = _begin(session, log, snapshot, stamp)
         if transaction is not None:
             transaction.readWholeTable()  # whatever another writer commits meanwhile is a conflict
-            added = [*jvm.items(transaction.writeFiles(_written(difference)._jdf))]
+            rows = _written(difference, with_feed=not _tells_changes(difference, marks))
+            added = [*jvm.items(transaction.writeFiles(rows._jdf))]
             _count(session, transaction, added, marks)
             removed = [action for mark in marks for action in mark.actions()]
             _commit(session, transaction, [*added, *removed], stamp, _merging(session))
@@ -207,9 +211,21 @@ def _now_ms() -> int:
 # Rows that come
 
 
-def _written(difference: jvm.Held) -> DataFrame:
+def _tells_changes(difference: Kept, marks: Sequence[Mark]) -> bool:
+    """Whether the files themselves tell readers of the change feed as fast as rows written for it.
+
+    Then they read what came, and in every marked file which rows went.
+    """
+    stored = sum(jvm.option(mark.file.numPhysicalRecords()) or 0 for mark in marks)
+    going = sum(mark.rows for mark in marks)
+    return not difference.held.is_local and going > FEED_BY_FILES * stored
+
+
+def _written(difference: Kept, *, with_feed: bool) -> DataFrame:
     """The rows that come, for the table and for its feed, and those that go, for its feed."""
-    frame = difference.frame
+    frame = difference.held.frame
+    if not with_feed:
+        return bags.inserted(frame.where(F.col(bags.HERE) > F.col(bags.THERE)))
     excess = (F.col(bags.HERE) - F.col(bags.THERE)).cast("int")
     table, insert, delete = F.lit(None).cast("string"), F.lit("insert"), F.lit("delete")
     kinds = F.when(
@@ -218,7 +234,7 @@ def _written(difference: jvm.Held) -> DataFrame:
     ).otherwise(F.array_repeat(delete, -excess))
     columns = [quote(name) for name in frame.columns if name not in bags.COUNTS]
     rows = frame.select(*columns, F.explode(kinds).alias(CHANGE_TYPE))
-    return rows.coalesce(1) if difference.is_local else rows
+    return rows.coalesce(1) if difference.held.is_local else rows
 
 
 # Rows that go
@@ -259,21 +275,18 @@ def _copied(file: Java, changed: Mapping[int, Any]) -> Java:
     return file.copy(*[changed.get(place, value) for place, value in enumerate(values)])
 
 
-def _marks(
-    session: SparkSession, log: Java, snapshot: Java, difference: jvm.Held
-) -> list[Mark] | None:
+def _marks(session: SparkSession, log: Java, snapshot: Java, difference: Kept) -> list[Mark] | None:
     """What goes from which files: of equal rows any will do. None if it cannot be told."""
     excess = (F.col(bags.THERE) - F.col(bags.HERE)).cast("int")
     places = F.slice(bags.PLACES, F.lit(1), excess).alias(bags.PLACES)
-    going = difference.frame.where(excess > 0).select(places, excess.alias(WANTED))
-    if difference.is_local:
+    going = difference.held.frame.where(excess > 0).select(places, excess.alias(WANTED))
+    if difference.held.is_local:
         rows = going.collect()
         wanted = sum(row[WANTED] for row in rows)
         marks = _marks_here(session, log, snapshot, [row[bags.PLACES] for row in rows])
     else:
-        files = _files_and_rows(going)
-        wanted = sum(rows for _, rows in files)
-        marks = _marks_by_executors(session, log, snapshot, going, {f for f, _ in files if f})
+        wanted = difference.goes or going.agg(F.sum(WANTED)).collect()[0][0]
+        marks = _marks_by_executors(session, log, snapshot, going)
     if marks is None or any(jvm.option(m.file.numPhysicalRecords()) is None for m in marks):
         return None  # a file without statistics cannot have a deletion vector
     found = sum(mark.rows for mark in marks)
@@ -308,11 +321,12 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _files(snapshot: Java, names: Collection[str]) -> dict[str, Java] | None:
-    """Some files of a table with their statistics; None if there are too many to name."""
+def _files(snapshot: Java, names: Collection[str] | None) -> dict[str, Java] | None:
+    """Some files of a table (None: all of them) with their statistics, by their names; None if
+    there are too many."""
     files = jvm.all_files(snapshot)
     if files is None or files.size() > FILES_AT_MOST:
-        if len(names) > FILES_AT_MOST:
+        if names is None or len(names) > FILES_AT_MOST:
             return None
         listed = ", ".join(literal(name) for name in names)
         some = snapshot.allFiles().where(f"element_at(split(path, '/'), -1) IN ({listed})")
@@ -322,7 +336,7 @@ def _files(snapshot: Java, names: Collection[str]) -> dict[str, Java] | None:
     pairs = [(_name(file.path()), file) for file in found]
     by_name = dict(pairs)
     unique = len(by_name) == len(pairs)  # foreign writers may call files as they like
-    return by_name if unique and by_name.keys() >= set(names) else None
+    return by_name if unique and by_name.keys() >= set(names or ()) else None
 
 
 def _bitmap(session: SparkSession, log: Java, file: Java, rows: Sequence[int]) -> Java:
@@ -363,31 +377,26 @@ def _vectors(session: SparkSession, log: Java) -> Generator[Callable[[Java], Jav
         writer.close()  # made with the first vector that it takes
 
 
-def _files_and_rows(going: DataFrame) -> list[tuple[str | None, int]]:
-    """In which files rows go, and how many are to go; those without a place have no file."""
-    places = going.select(F.posexplode_outer(bags.PLACES).alias("n", bags.PLACE), WANTED)
-    first = F.coalesce(F.col("n"), F.lit(0)) == 0
-    rows = F.sum(F.when(first, F.col(WANTED)).otherwise(F.lit(0)))
-    found = places.groupBy(F.col(f"{bags.PLACE}.file").alias("file")).agg(rows.alias(WANTED))
-    return [(row.file, row[WANTED]) for row in found.collect()]
-
-
 def _marks_by_executors(
-    session: SparkSession, log: Java, snapshot: Java, going: DataFrame, paths: Collection[str]
+    session: SparkSession, log: Java, snapshot: Java, going: DataFrame
 ) -> list[Mark] | None:
     """Deletion vectors in files of their own, made where the rows are."""
     place = F.explode(bags.PLACES).alias(bags.PLACE)
     rows = going.select(place).select(f"{bags.PLACE}.file", f"{bags.PLACE}.row")
-    files = _files(snapshot, {_name(path) for path in paths})
+    named = rows.withColumn(FILE_NAME, F.substring_index("file", "/", -1))
+    files = _files(snapshot, None)
+    if files is None:
+        names = named.select(FILE_NAME).distinct().collect()
+        files = _files(snapshot, {row[FILE_NAME] for row in names})
     if files is None:
         return None
-    vectors = {path: files[_name(path)].deletionVector() for path in paths}
+    vectors = {name: file.deletionVector() for name, file in files.items()}
     before = session.createDataFrame(
-        [(path, vector and vector.serializeToBase64()) for path, vector in vectors.items()],
-        "file STRING, deletionVectorId STRING",
+        [(name, vector and vector.serializeToBase64()) for name, vector in vectors.items()],
+        f"{FILE_NAME} STRING, deletionVectorId STRING",
     )
-    wanted = rows.join(
-        F.broadcast(before), "file", "left"
+    wanted = named.join(
+        F.broadcast(before), FILE_NAME, "left"
     ).select(  # the names that Delta's builder wants
         F.col("file").alias("filePath"), F.col("row").alias("rowIndexCol"), "deletionVectorId"
     )

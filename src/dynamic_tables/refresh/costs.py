@@ -31,7 +31,7 @@ MARGIN_S = 0.5  # and by so many seconds: small tables are not worth an argument
 # Few changes are brought to the driver; many are grouped, joined and compared by the executors.
 FEW, FEW_BYTES = 10_000, 100_000  # rows; bytes where nobody counted rows
 COMPARING = 3 * BYTES_PER_S  # to compare many changes with stored rows at all
-CHANGED, COMPARED, STORED = 4.0, 10.0, 1.0
+CHANGED, COMPARED, MERGED, STORED = 4.0, 10.0, 3.0, 1.0
 SEARCHED, SEARCHED_FOR_MANY = 0.6, 2.0
 FOLDING = 5.0  # times as long as reading rows that are stored in place
 PAYS = 0.5  # so much cheaper refreshes are worth dearer reads
@@ -63,7 +63,8 @@ def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) 
     elif stored == 0:
         weight = CHANGED * changed + SEARCHED_FOR_MANY * searched
     else:
-        weight = COMPARING + COMPARED * changed + SEARCHED_FOR_MANY * searched + STORED * stored
+        compared = MERGED if strategy is Strategy.MERGE else COMPARED
+        weight = COMPARING + compared * changed + SEARCHED_FOR_MANY * searched + STORED * stored
     return Estimate(
         strategy=strategy,
         bytes=changed + searched + stored,
