@@ -148,7 +148,7 @@ def _state_of(spark: SparkSession, name: TableName, log: Java) -> SourceState:
         version=snapshot.version(),
         columns=columns_of(metadata.schema()),
         location=log.dataPath().toString(),
-        has_feed=jvm.option(metadata.configuration().get("delta.enableChangeDataFeed")) == "true",
+        has_feed=jvm.has_feed(snapshot),
         bytes=jvm.table_bytes(snapshot),
         kept_s=jvm.kept_ms(spark, log, metadata) / 1000,
     )

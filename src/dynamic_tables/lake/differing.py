@@ -69,8 +69,7 @@ def _content(file: Action) -> tuple[Any, ...]:
 
 def has_feed(session: SparkSession, location: str, version: int) -> bool:
     log = jvm.delta_log_by_path(session, location)
-    properties = jvm.snapshot_at(session, log, version).metadata().configuration()
-    return jvm.option(properties.get("delta.enableChangeDataFeed")) == "true"
+    return jvm.has_feed(jvm.snapshot_at(session, log, version))
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,6 +276,18 @@ def newest_snapshot(spark: SparkSession, log: Java) -> Java:
     return log.update(False, none, none)
 
 
+def table_property(snapshot: Java, key: str) -> str | None:
+    """A property of a table; a place without a table has none."""
+    if snapshot.version() < 0:
+        return None
+    return option(snapshot.metadata().configuration().get(key))
+
+
+def has_feed(snapshot: Java) -> bool:
+    """Whether the table writes a change feed."""
+    return table_property(snapshot, "delta.enableChangeDataFeed") == "true"
+
+
 def snapshot_at(spark: SparkSession, log: Java, version: int) -> Java:
     """The table as of a version; no Spark job."""
     known = log.unsafeVolatileSnapshot()

@@ -152,6 +152,6 @@ def _delta_folder(spark: SparkSession, schema: str, place: Path) -> Iterator[Cat
     if not (place / "_delta_log").is_dir():
         return
     snapshot = jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, location_of(place)))
-    dynamic = jvm.option(snapshot.metadata().configuration().get("dynamic_tables.id"))
+    dynamic = jvm.table_property(snapshot, "dynamic_tables.id")
     if dynamic is None:
         yield CatalogEntry(kind="table", name=(schema, place.name), location=location_of(place))

@@ -243,14 +243,11 @@ class StoredTables:
         files.delete(path, True)
 
     def _stored_id(self, location: str) -> str | None:
-        snapshot = self._snapshot_at(location)
-        if snapshot.version() < 0:
-            return None
-        return _property(snapshot, PROPERTY_ID)
+        return jvm.table_property(self._snapshot_at(location), PROPERTY_ID)
 
     def standing(self, definition: Definition) -> Standing:
         snapshot = self._snapshot_at(definition.location)
-        text = None if snapshot.version() < 0 else _property(snapshot, PROPERTY_DEFINITION)
+        text = jvm.table_property(snapshot, PROPERTY_DEFINITION)
         if text is None:
             raise SetupError(
                 f"the stored table is not at {definition.location} any more",
@@ -332,7 +329,7 @@ class StoredTables:
         """The definitions that lie in the schemas' folders, for rebuilding a lost store."""
         for location in self._folders():
             snapshot = self._snapshot_at(location)
-            text = None if snapshot.version() < 0 else _property(snapshot, PROPERTY_DEFINITION)
+            text = jvm.table_property(snapshot, PROPERTY_DEFINITION)
             if text is None:
                 continue
             definition = Definition.from_json(json.loads(text))
@@ -393,7 +390,3 @@ def _taken(definition: Definition) -> Refused:
         about=str(definition.name),
         hint=f"drop or rename the other one, or ALTER DYNAMIC TABLE {definition.name} RENAME TO …",
     )
-
-
-def _property(snapshot: Java, key: str) -> str | None:
-    return jvm.option(snapshot.metadata().configuration().get(key))

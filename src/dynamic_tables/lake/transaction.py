@@ -129,9 +129,8 @@ def _fits(rows: DataFrame, snapshot: Java) -> bool:
 
 def _is_as_made(snapshot: Java) -> bool:
     """Nobody turned off deletion vectors or the change feed, which rows are written for."""
-    properties = snapshot.metadata().configuration()
-    wanted = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed")
-    return all(jvm.option(properties.get(name)) == "true" for name in wanted)
+    marks = jvm.table_property(snapshot, "delta.enableDeletionVectors") == "true"
+    return marks and jvm.has_feed(snapshot)
 
 
 def _all_files(snapshot: Java) -> list[Java]:
