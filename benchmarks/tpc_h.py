@@ -1,8 +1,8 @@
 """TPC-H: all 22 queries as dynamic tables, refreshed after both refresh functions, against
 recomputing all of them.
 
-As the test suite does, at a larger scale; the queries have no LIMIT. A round inserts a hundredth of
-the orders, deletes as many, and refreshes everything; recomputing writes the same tables anew.
+As the test suite does, at a larger scale; the queries have no LIMIT. A round inserts a thousandth
+of the orders, deletes as many, and refreshes everything; recomputing writes the same tables anew.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.rebuild import rebuild_store
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.cut import common_states
-from dynamic_tables.refresh.preview import Planned, preview
+from dynamic_tables.refresh.preview import Planned, preview, preview_of
 from dynamic_tables.refresh.run import GraphRefresh, Request, current_builds
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import QUERYABLE, Store
@@ -321,9 +321,7 @@ class DynamicTables:
 
     def _explain_table(self, state: TableState) -> Explanation:
         described = explained(self._lake, state.definition, state.build)
-        planned = preview(self._context, Request(table_ids=frozenset({state.definition.table_id})))
-        found = next((row for row in planned if row.table == state.definition.name), None)
-        return replace(described, next_refresh=found)
+        return replace(described, next_refresh=preview_of(self._context, state.definition))
 
     def verify(self, name: str) -> Verification:
         """Compare a table with its query at the recorded cut, both ways, as bags of rows."""

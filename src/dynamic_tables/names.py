@@ -12,6 +12,7 @@ from dynamic_tables.errors import InvalidInput
 from dynamic_tables.reasons import Reason
 
 RESERVED_PREFIX = "_ivm_"  # our own columns and tables; users may not use it
+COMPILER_PREFIX = "_dt_"  # columns inside the statements of the compiler; nor this
 RESERVED_SUFFIX = "__ivm"
 PARTIALS = f"{RESERVED_PREFIX}partials"  # the relation that a table stored in parts is made of
 SHOWN = f"{RESERVED_PREFIX}shown"  # a stored column: rows without it are not part of the table
@@ -170,9 +171,11 @@ def is_odd_column(name: str) -> bool:
 def check_not_reserved(name: str, *, what: str) -> None:
     """Refuse names that belong to the product."""
     lowered = name.lower()
-    if lowered.startswith(RESERVED_PREFIX) or lowered.endswith(RESERVED_SUFFIX):
+    prefixes = (RESERVED_PREFIX, COMPILER_PREFIX)
+    if lowered.startswith(prefixes) or lowered.endswith(RESERVED_SUFFIX):
         raise InvalidInput(
-            f"{what} names with {RESERVED_PREFIX}… or …{RESERVED_SUFFIX} are reserved",
+            f"{what} names with {RESERVED_PREFIX}…, {COMPILER_PREFIX}… or …{RESERVED_SUFFIX} are"
+            " reserved",
             reason=Reason.RESERVED_NAME,
             about=name,
             hint=f"choose another {what} name",

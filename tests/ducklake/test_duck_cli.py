@@ -46,6 +46,9 @@ def test_verbs() -> None:
     assert (planned["reason"], planned["strategy"]) == ("CHANGED", "merge")
     assert data("explain", "totals")["next_refresh"] == planned
     assert "merge (CHANGED)" in run("explain", "totals").stdout
+    run("suspend", "totals")
+    assert data("explain", "totals")["next_refresh"]["reason"] == "SUSPENDED"
+    run("resume", "totals")
     (refreshed,) = data("refresh")["tables"]
     assert (refreshed["table"], refreshed["outcome"]) == ("main.totals", "done")
     assert [row["ok"] for row in data("verify")] == [True]

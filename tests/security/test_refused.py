@@ -216,6 +216,7 @@ COLUMNS = [
     ),
     Case("SELECT id, current_date FROM orders", Reason.BAD_COLUMNS, "current_date"),
     Case("SELECT id AS _ivm_count FROM orders", Reason.RESERVED_NAME, "_ivm_count"),
+    Case("SELECT id AS _dt_old FROM orders", Reason.RESERVED_NAME, "_dt_old"),
     Case("SELECT id AS x__IVM FROM orders", Reason.RESERVED_NAME, "x__IVM"),
     Case("SELECT id, NULL AS nothing FROM orders", Reason.BAD_COLUMNS, "nothing"),
     Case("SELECT id, INTERVAL '1' DAY AS later FROM orders", Reason.BAD_COLUMNS, "later"),

@@ -102,7 +102,7 @@ def test_a_run_that_died_is_finished_by_the_next(lake: dt.DynamicTables) -> None
     """Each run dies later than the one before: the cursor pending, MERGE ready, MERGE done."""
     run(lake, f"CREATE TABLE r (a INT) {FEED}", "INSERT INTO r VALUES (1), (1), (2)")
     plan = made(lake, "chain", "SELECT a FROM r")
-    pended, *_, paired, merged, promoted = [
+    pended, _feed, _changes, _application, paired, merged, promoted = [
         n for n, text in enumerate(plan.maintain) if text.startswith(("UPDATE", "EXECUTE"))
     ]
     run(lake, "DELETE FROM r WHERE a = 2", "INSERT INTO r VALUES (1)")

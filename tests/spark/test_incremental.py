@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 
 import dynamic_tables as dt
-from dynamic_tables.lake import holding
+from dynamic_tables.lake import holding, transaction
+from dynamic_tables.lake.log import actions_of
+from dynamic_tables.lake.maintenance import Maintenance
 from oracle import bag, check
 
 pytestmark = pytest.mark.spark
@@ -70,20 +76,49 @@ def test_updates_and_deletes(lake: dt.DynamicTables) -> None:
     assert all(lake.verify(name).ok for name in ("grouped", "averaged", "frequent"))
 
 
+@contextmanager
+def joining(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """The tables whose groups are merged beside their stored rows."""
+    joined: set[str] = set()
+    join = Maintenance._joined
+
+    def noted(self: Maintenance, *arguments: Any) -> Any:
+        joined.add(self._definition.name.name)
+        return join(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Maintenance, "_joined", noted)
+        yield joined
+
+
+def actions(lake: dt.DynamicTables, name: str, report: dt.RefreshReport) -> set[str]:
+    """The kinds of actions in the commit of a table."""
+    place, version = lake.show(name).definition.location, report[name].version or 0
+    return {kind for action in actions_of(lake.spark, place, version) for kind in action}
+
+
 def test_large_changes_stay_in_the_executors(
     lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With nothing small enough for the driver, the results are the same."""
     monkeypatch.setattr(holding, "SMALL_CHANGES", 0)
+    monkeypatch.setattr(transaction, "FEED_BY_FILES", 2)
     some = ("kept", "grouped", "padded", "frequent", "averaged")
-    lake.sql("INSERT INTO fact VALUES (7, 7, 'last')")
-    assert lake.refresh(*some)["kept"].strategy == "append"
+    lake.sql("INSERT INTO fact VALUES (7, 7, 'last'), (NULL, 9, 'nobody')")
+    with joining(monkeypatch) as joined:
+        report = lake.refresh(*some)
+    assert joined == {"grouped", "frequent", "averaged"}
+    assert report["kept"].strategy == "append"
+    assert "cdc" in actions(lake, "grouped", report)
+    check(lake, *some)
+    monkeypatch.setattr(transaction, "FEED_BY_FILES", 0)
     lake.sql("UPDATE fact SET v = v + 1 WHERE k = 1")  # groups that need their rows
     lake.sql("DELETE FROM fact WHERE k = 7")  # and one that goes
     before = bag(lake.read("grouped").collect())
     report = lake.refresh(*some)
     assert report["kept"].strategy == "rows"
     check(lake, *some)
+    assert "cdc" not in actions(lake, "grouped", report), "the files tell what changed"
     version = report["grouped"].version or 0
     feed = lake.changes("grouped", version, version).select(*"knsm", "_change_type").collect()
     assert {row["_change_type"] for row in feed} == {"insert", "delete"}

@@ -48,7 +48,10 @@ class Joined:
             f"p.{key} <=> q.{emitter.quote(self.merging.declared(name))}"
             for key, (name, _) in zip(keys, aggregate.keys, strict=True)
         )
-        items = [f"p.{key} AS {key}" for key in keys]
+        items = [  # of keys that are equal and not the same, the stored one stays
+            f"COALESCE(q.{emitter.quote(self.merging.declared(name))}, p.{key}) AS {key}"
+            for key, (name, _) in zip(keys, aggregate.keys, strict=True)
+        ]
         for n, fold in enumerate(self.merging.folds):
             items += self._added(emitter, n, fold, types)
         lost = f"COALESCE({self.merging.lost(emitter)}, 0)"
@@ -69,7 +72,8 @@ class Joined:
             gone = gone_name(n)
             return f"{word}({new}, {old}) AS {value_name(n)}", f"p.{gone} AS {gone}"
         total = f"CAST({new} + {old} AS {self.merging.type_of(name, types)})"
-        return (f"COALESCE({total}, {new}, {old}) AS {value_name(n)}",)
+        both = f"WHEN {new} IS NULL THEN {old} WHEN {old} IS NULL THEN {new} ELSE {total}"
+        return (f"CASE {both} END AS {value_name(n)}",)
 
     def rows(self, emitter: Emitter, groups: str) -> str:
         """SQL: of groups whose values are known the new row, the old one, and whether the new one

@@ -108,8 +108,10 @@ class SparkArea:
         maintenance = Maintenance(
             self._lake, self._session, self._holder, definition, plan, moves, base
         )
-        found = maintenance.find(strategy)
-        self._cardinality_ratio = maintenance.cardinality_ratio
+        try:
+            found = maintenance.find(strategy)
+        finally:
+            self._cardinality_ratio = maintenance.cardinality_ratio
         if isinstance(found, Reason):
             return found
         self._kept = found.kept
@@ -148,7 +150,7 @@ class SparkArea:
             stored, new = (
                 parts.of_groups(r, groups, definition.in_parts.keys) for r in (stored, new)
             )
-        self._kept = self._holder.kept(bags.counted(new, stored))
+        self._kept = self._holder.keep(bags.counted(new, stored))
         return self._kept.held.size
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:

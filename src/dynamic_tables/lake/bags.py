@@ -108,7 +108,7 @@ def replaced(here: DataFrame, there: DataFrame, keys: Sequence[str]) -> DataFram
         .alias("n")
         .join(there.alias("s"), reduce(and_, same_key), "full_outer")
     )
-    return _apart(both, schema, ("n", F.col(new).isNotNull()), ("s", F.col(PLACE)))
+    return _apart(both, schema, "n", "s", comes=F.col(new).isNotNull(), place=F.col(PLACE))
 
 
 def beside(rows: DataFrame, old: str, comes: str) -> DataFrame:
@@ -119,15 +119,14 @@ def beside(rows: DataFrame, old: str, comes: str) -> DataFrame:
     both = rows.select(
         F.struct(*map(quote, names)).alias("n"), F.col(old).alias("s"), F.col(comes).alias(comes)
     )
-    return _apart(both, schema, ("n", F.col(comes)), ("s", F.col(f"s.{PLACE}")))
+    return _apart(both, schema, "n", "s", comes=F.col(comes), place=F.col(f"s.{PLACE}"))
 
 
 def _apart(
-    both: DataFrame, schema: T.StructType, new: tuple[str, Column], old: tuple[str, Column]
+    both: DataFrame, schema: T.StructType, here: str, there: str, *, comes: Column, place: Column
 ) -> DataFrame:
-    """Pairs of a new row and an old one that differ, as a difference: both sides' names, whether
-    there is a new one, and the old one's place."""
-    (here, comes), (there, place) = new, old
+    """Pairs of a new row and an old one that differ, as a difference; `comes`: there is a new one,
+    `place`: where the old one is, NULL if there is none."""
     goes = place.isNotNull()
     apart = both.where(~(comes & goes & same_row(schema, here, there)))
 
@@ -137,7 +136,7 @@ def _apart(
         return F.struct(*columns, *named)
 
     one, no, somewhere = F.lit(1), F.lit(0), F.array(place)
-    nowhere = F.slice(somewhere, F.lit(1), F.lit(0))
+    nowhere = F.slice(somewhere, F.lit(1), F.lit(0))  # empty, of the same type
     sides = F.array(
         F.when(comes, side(here, one, no, nowhere)), F.when(goes, side(there, no, one, somewhere))
     )

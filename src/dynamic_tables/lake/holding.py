@@ -60,12 +60,12 @@ class Holder:
         self._persisted.append(kept)
         return kept
 
-    def kept(self, difference: DataFrame, *, of_few: bool = False) -> Kept:
+    def keep(self, difference: DataFrame, *, of_few: bool = False) -> Kept:
         """Hold on to what differs; it is read several times and must be the same each time."""
         found = self.held(difference, of_few=of_few)
         if not found.is_local and not bags.is_flat(difference):
             found = replace(found, frame=checkpointed(found.frame))
-        return _kept(found)
+        return _told(found)
 
     def release(self) -> None:
         for frame in self._persisted:
@@ -76,16 +76,16 @@ def checkpointed(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint(eager=True)
 
 
-def kept(computed: DataFrame) -> Kept:
-    """What differs, computed already: it is counted once, and held in the driver if it is small."""
+def keep_computed(rows: DataFrame) -> Kept:
+    """What differs, made of what is checkpointed: counted once, held in the driver if small."""
     going = F.sum(F.greatest(F.col(bags.THERE) - F.col(bags.HERE), F.lit(0)))
-    size, goes = computed.agg(F.count("*"), F.coalesce(going, F.lit(0))).collect()[0]
+    size, goes = rows.agg(F.count("*"), F.coalesce(going, F.lit(0))).collect()[0]
     if size > SMALL_CHANGES:
-        return Kept(jvm.Held(computed, size, is_local=False), goes)
-    return _kept(jvm.collected_all(computed))
+        return Kept(jvm.Held(rows, size, is_local=False), goes)
+    return _told(jvm.collected_all(rows))
 
 
-def _kept(held: jvm.Held) -> Kept:
+def _told(held: jvm.Held) -> Kept:
     goes = held.frame.where(F.col(bags.THERE) > F.col(bags.HERE))
     return Kept(held, goes=0 if is_empty(goes) else None)
 

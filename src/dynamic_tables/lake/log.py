@@ -7,7 +7,7 @@ was, whether it changed rows (`dataChange`), and whether the commit is one of ou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -55,8 +55,8 @@ def actions_of(spark: SparkSession, location: str, version: int) -> Iterator[Any
 
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
     info: dict[str, Any] = {}
-    changes_data = False
-    fed, rewritten, touched = 0, 0, 0  # bytes of its feed, of changed files, and of all files
+    changed: dict[str, list[dict[str, Any]]] = {}  # files that came and went, by path
+    fed, touched = 0, 0  # bytes of its feed, and of all files
     try:
         for action in actions_of(spark, location, version):
             info = action.get("commitInfo", info)
@@ -64,20 +64,35 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
             file = action.get("add") or action.get("remove") or {}
             touched += file.get("size") or 0
             if file.get("dataChange"):
-                changes_data = True
-                rewritten += file.get("size") or 0
+                changed.setdefault(file["path"], []).append(file)
     except FileNotFoundError:
         return None
     return Commit(
         version=version,
         operation=info.get("operation", ""),
-        changes_data=changes_data,
+        changes_data=bool(changed),
         stamp=_stamp(info.get("userMetadata")),
         metrics=info.get("operationMetrics") or {},
         replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
-        changed_bytes=fed or rewritten,
+        changed_bytes=fed or sum(map(_changed_bytes, changed.values())),
         touched_bytes=touched,
     )
+
+
+def _changed_bytes(files: Sequence[Mapping[str, Any]]) -> int:
+    """Of a file that came or went all; of one that stays, the share of rows that it was marked by.
+
+    >>> stays = {"size": 1000, "stats": '{"numRecords": 10}', "deletionVector": {"cardinality": 3}}
+    >>> _changed_bytes([{"size": 1000}, stays]), _changed_bytes([{"size": 1000}])
+    (300, 1000)
+    """
+    size = sum(file.get("size") or 0 for file in files)
+    if len(files) == 1:
+        return size
+    rows = max(json.loads(file.get("stats") or "{}").get("numRecords", 0) for file in files)
+    gone = [(file.get("deletionVector") or {}).get("cardinality", 0) for file in files]
+    whole = size // len(files)
+    return round(whole * (max(gone) - min(gone)) / rows) if rows else whole
 
 
 def _lines(spark: SparkSession, path: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from dynamic_tables.lake.deltas import KEYS, Feed, SparkLeaves, typed, types_of
 from dynamic_tables.lake.differing import changes_by_files, has_feed
 from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone
 from dynamic_tables.lake.files import rows_at
-from dynamic_tables.lake.holding import Holder, Kept, checkpointed, is_empty, kept
+from dynamic_tables.lake.holding import Holder, Kept, checkpointed, is_empty, keep_computed
 from dynamic_tables.lake.log import RENAMING_OPERATIONS, changed_rows
 from dynamic_tables.lake.plans import moved_names, same_types
 from dynamic_tables.model import Pin, Strategy
@@ -207,8 +207,8 @@ class Maintenance:
         keys = self._session.sql(found.keys)
         keys.createOrReplaceTempView(MERGED.keys)
         if is_empty(keys):
-            found_all = kept(known)
-            return Found(Delta(strategy=Strategy.MERGE, changes=found_all.held.size), found_all)
+            differing = keep_computed(known)
+            return Found(Delta(strategy=Strategy.MERGE, changes=differing.held.size), differing)
         new = self._typed(found.recomputed)
         old = groups.where(NEEDS_ROWS).select(f"{OLD}.*").where(f"{bags.PLACE} IS NOT NULL")
         apart = bags.replaced(new, old, self._plan.group_columns())
@@ -267,7 +267,7 @@ class Maintenance:
             )
 
     def _found(self, strategy: Strategy, difference: DataFrame, *, of_few: bool = False) -> Found:
-        kept = self._holder.kept(difference, of_few=of_few)
+        kept = self._holder.keep(difference, of_few=of_few)
         return Found(Delta(strategy=strategy, changes=kept.held.size), kept)
 
 

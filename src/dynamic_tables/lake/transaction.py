@@ -2,7 +2,8 @@
 
 The comparison has just read the stored rows that go, so their files and positions are known. MERGE
 would look for them again: it reads the table three times, in ten to twenty Spark jobs. Here
-deletion vectors mark the rows that go, and one job writes those that come, with the change feed.
+deletion vectors mark the rows that go, and one job writes those that come. Few changes are written
+for the change feed too; many are told by the files that came and the vectors that changed.
 Delta's writers also replay the log to learn which number stands; the checksum tells it.
 
 The classes are internal to Delta; `try_internals` tries them at connect. A table whose deletion
@@ -34,7 +35,7 @@ from dynamic_tables.reasons import Reason
 CHANGE_TYPE = "_change_type"  # Delta's writer puts rows that have one into the change feed
 WANTED = f"{RESERVED_PREFIX}wanted"  # how many copies of a row go
 FILE_NAME = f"{RESERVED_PREFIX}file"
-FEED_BY_FILES = 0.1  # of the rows of marked files; if more go, no rows are written for the feed
+FEED_BY_FILES = 0.1  # of the rows that readers of marked files read; if more go, none are written
 FILES_AT_MOST = 500  # that are looked through, one by one
 ADD_FILE_FIELDS = 13  # of Delta's AddFile; some of their places:
 ADD_FILE_DATA_CHANGE, ADD_FILE_STATS = 4, 5
@@ -211,13 +212,16 @@ def _now_ms() -> int:
 
 
 def _tells_changes(difference: Kept, marks: Sequence[Mark]) -> bool:
-    """Whether the files themselves tell readers of the change feed as fast as rows written for it.
+    """Whether the files themselves tell readers of the change feed well enough what came and went.
 
-    Then they read what came, and in every marked file which rows went.
+    Then Delta reads every marked file for the rows that went, and twice if it was marked before.
     """
-    stored = sum(jvm.option(mark.file.numPhysicalRecords()) or 0 for mark in marks)
+    read = sum(
+        (2 if mark.file.deletionVector() else 1) * (jvm.option(mark.file.numPhysicalRecords()) or 0)
+        for mark in marks
+    )
     going = sum(mark.rows for mark in marks)
-    return not difference.held.is_local and going > FEED_BY_FILES * stored
+    return not difference.held.is_local and going > FEED_BY_FILES * read
 
 
 def _written(difference: Kept, *, with_feed: bool) -> DataFrame:

@@ -43,6 +43,7 @@ class Shape:
 
     joins: bool  # changes are joined with rows of the sources
     linear: bool  # the changes of the result are the query over the changes of the sources
+    merges_in_place: bool = False  # many groups are merged beside their stored rows
 
 
 def estimates(
@@ -63,7 +64,8 @@ def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) 
     elif stored == 0:
         weight = CHANGED * changed + SEARCHED_FOR_MANY * searched
     else:
-        compared = MERGED if strategy is Strategy.MERGE else COMPARED
+        beside = strategy is Strategy.MERGE and shape.merges_in_place
+        compared = MERGED if beside else COMPARED
         weight = COMPARING + compared * changed + SEARCHED_FOR_MANY * searched + STORED * stored
     return Estimate(
         strategy=strategy,

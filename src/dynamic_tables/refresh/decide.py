@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dynamic_tables.compiler.joined import Joined
 from dynamic_tables.compiler.merge import Merging
 from dynamic_tables.compiler.partials import Partials
 from dynamic_tables.compiler.plan import DeltaPlan, Possible
@@ -135,11 +136,15 @@ def _estimates(ways: Sequence[Strategy], plan: DeltaPlan, facts: Facts) -> tuple
     sizes = facts.sizes()
     if sizes is None:
         return ()
-    return costs.estimates(ways, sizes, _shape(plan), facts.history())
+    return costs.estimates(ways, sizes, _shape(plan, facts.definition), facts.history())
 
 
-def _shape(plan: DeltaPlan) -> costs.Shape:
-    return costs.Shape(joins=plan.scans > 1, linear=plan.monotone)
+def _shape(plan: DeltaPlan, definition: Definition) -> costs.Shape:
+    merging = plan.merging
+    beside = isinstance(merging, Merging) and Joined(merging).is_possible(
+        plan.dialect, definition.types
+    )
+    return costs.Shape(joins=plan.scans > 1, linear=plan.monotone, merges_in_place=beside)
 
 
 def storages(facts: Facts) -> tuple[costs.StorageCost, ...]:
@@ -149,7 +154,7 @@ def storages(facts: Facts) -> tuple[costs.StorageCost, ...]:
         return ()
     if Partials(plan.merging).reason_against(facts.definition.types) is not None:
         return ()
-    return costs.storages(sizes, _shape(plan), facts.history())
+    return costs.storages(sizes, _shape(plan, facts.definition), facts.history())
 
 
 def _chosen(

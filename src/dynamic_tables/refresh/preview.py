@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.model import Action, Estimate, Strategy, TableState
 from dynamic_tables.names import TableName
@@ -65,6 +66,22 @@ def preview(context: Context, request: Request) -> list[Planned]:
     ]
 
 
+def preview_of(context: Context, definition: Definition) -> Planned | None:
+    """The row of one table, also where a refresh of it would be refused."""
+    name = definition.name
+    try:
+        rows = preview(context, Request(table_ids=frozenset({definition.table_id})))
+    except DynamicTablesError as error:
+        return _skipped(name, error)
+    return next((row for row in rows if row.table == name), None)
+
+
+def _skipped(name: TableName, error: DynamicTablesError) -> Planned:
+    return Planned(
+        table=name, action=Action.SKIP, strategy=None, reason=error.reason, detail=error.message
+    )
+
+
 def _planned(
     context: Context,
     refresh: GraphRefresh,
@@ -76,25 +93,17 @@ def _planned(
     name = state.definition.name
     barred = plan.barred.get(table_id)
     if barred is not None:
-        return Planned(
-            table=name,
-            action=Action.SKIP,
-            strategy=None,
-            reason=barred.reason,
-            detail=str(barred.message),
-        )
+        return _skipped(name, barred)
     try:
         decision, moved, facts = _decide(context, refresh, plan, state, changing)
         expires = list(expiring(context.lake, state, context.clock()))
+        sizes = facts.sizes() if decision.estimates else None
+        found = storages(facts) if decision.estimates else ()
     except DynamicTablesError as error:
-        return Planned(
-            table=name, action=Action.SKIP, strategy=None, reason=error.reason, detail=error.message
-        )
+        return _skipped(name, error)
     if decision.strategy is not Strategy.NO_DATA:
         changing[table_id] = decision
-    found = storages(facts) if decision.estimates else ()
     advised = advice(found, state.definition.options.storage)
-    sizes = facts.sizes() if decision.estimates else None
     return Planned(
         table=name,
         action=decision.action,
