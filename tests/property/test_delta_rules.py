@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from random_queries import SCHEMAS, Queries, Relation
 from sqlglot import exp
 
+from dynamic_tables.compiler import stages
 from dynamic_tables.compiler.emit import WEIGHT, Side
 from dynamic_tables.compiler.plan import DeltaPlan, Situation, plan_query
 from dynamic_tables.compiler.refused import NotIncremental
@@ -101,11 +102,24 @@ def check(db: duckdb.DuckDBPyConnection, plan: DeltaPlan, query: str, now: Situa
     before, after = recomputed(db, query, Side.BEFORE), recomputed(db, query, Side.AFTER)
     result = Counter(before)
     if (changes := plan.changes(now)) is not None:
-        for *row, weight in db.execute(changes).fetchall():
+        rows = db.execute(changes).fetchall()
+        assert bag(rows) == bag(staged(db, changes)), f"stages\n{query}\n{changes}"
+        for *row, weight in rows:
             result[repr(tuple(row))] += int(weight)
     assert {row: n for row, n in result.items() if n} == after, f"changes\n{query}\n{changes}"
     for approximate in [(), plan.columns[:1]] if plan.key is not None else [()]:
         check_key(db, plan, query, now, approximate, after)
+
+
+def staged(db: duckdb.DuckDBPyConnection, sql: str) -> list[tuple]:
+    """A statement part by part, as an engine gets it that repeats what WITH names."""
+    *before, last = stages.stages(sql)
+    for stage in before:
+        db.execute(f"CREATE OR REPLACE TEMP TABLE {stage.name} AS {stage.sql}")
+    rows = db.execute(last.sql).fetchall()
+    for stage in before:
+        db.execute(f"DROP TABLE {stage.name}")
+    return rows
 
 
 def check_key(
@@ -138,6 +152,23 @@ def planned(query: Relation | str, columns: tuple[str, ...] | None = None) -> De
     plan = plan_query(sql, SCHEMAS, columns=names or (), dialect="duckdb")
     assert isinstance(plan, DeltaPlan), f"{plan.what}\n{sql}"
     return plan
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "LARGE", 3)
+
+
+def test_parts_that_double_are_computed_by_themselves() -> None:
+    """Ten parts that name the one before them twice are a thousand relations, if put in place."""
+    parts = ["_dt_d0 AS (\nSELECT a FROM r\n)"]
+    parts += [
+        f"_dt_d{n} AS (\nSELECT a FROM _dt_d{n - 1}\nUNION ALL\nSELECT a FROM _dt_d{n - 1}\n)"
+        for n in range(1, 11)
+    ]
+    found = list(stages.stages("WITH " + ",\n".join(parts) + "\nSELECT a FROM _dt_d10"))
+    assert [stage.name for stage in found] == [*(f"_dt_d{n}" for n in range(1, 10)), ""]
+    assert all(stage.sql.count("UNION ALL") == 1 for stage in found)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

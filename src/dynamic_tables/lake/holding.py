@@ -8,6 +8,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from dynamic_tables.compiler.stages import stages
 from dynamic_tables.lake import bags, jvm
 from dynamic_tables.lake.sessions import small_queries
 
@@ -49,9 +50,16 @@ class Holder:
         kept = self.persist(frame)
         return jvm.held(kept, rows_at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
 
+    def sql(self, query: str) -> DataFrame:
+        """A query of ours; parts of it that would grow beyond measure are computed first."""
+        *before, last = stages(query)
+        for stage in before:
+            self.held(self._session.sql(stage.sql)).frame.createOrReplaceTempView(stage.name)
+        return self._session.sql(last.sql)
+
     def named(self, name: str, query: str, *, of_few: bool = False) -> jvm.Held:
         """Compute a query once, under a name."""
-        made = self.held(self._session.sql(query), of_few=of_few)
+        made = self.held(self.sql(query), of_few=of_few)
         made.frame.createOrReplaceTempView(name)
         return made
 

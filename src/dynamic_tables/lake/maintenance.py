@@ -137,7 +137,7 @@ class Maintenance:
         return bags.placed(rows_at(self._session, self._definition.location, self._base))
 
     def _typed(self, query: str, *also: str) -> DataFrame:
-        return typed(self._session.sql(query), self._definition, *also)
+        return typed(self._holder.sql(query), self._definition, *also)
 
     def _exceeds_threshold(self, affected: jvm.Held) -> bool:
         """Whether more keys are affected than the user allows, as a share of the stored rows."""
@@ -191,7 +191,7 @@ class Maintenance:
         few = made.is_local and rows.is_local
         self._holder.named(MERGED.groups, found.groups, of_few=few)
         new = self._typed(found.merged)
-        keys = self._session.sql(found.keys)
+        keys = self._holder.sql(found.keys)
         keys.createOrReplaceTempView(MERGED.keys)
         if not is_empty(keys):
             few = False
@@ -201,10 +201,10 @@ class Maintenance:
 
     def _joined(self, found: Merge, joined: str, beside: str) -> Found:
         """Many groups: each beside its stored row, in one pass over the stored table."""
-        groups = checkpointed(self._session.sql(joined))
+        groups = checkpointed(self._holder.sql(joined))
         groups.createOrReplaceTempView(MERGED.groups)
         known = bags.beside(self._typed(beside, OLD, COMES), OLD, COMES)
-        keys = self._session.sql(found.keys)
+        keys = self._holder.sql(found.keys)
         keys.createOrReplaceTempView(MERGED.keys)
         if is_empty(keys):
             differing = keep_computed(known)
@@ -221,7 +221,7 @@ class Maintenance:
             return _nothing(Strategy.FOLD)
         made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
         new = self._typed(found.partials)
-        groups = self._session.sql(found.keys)
+        groups = self._holder.sql(found.keys)
         groups.createOrReplaceTempView(MERGED.keys)
         if is_empty(groups):
             return self._appended(new, made)
