@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dynamic_tables.compiler.auxiliary import extended
-from dynamic_tables.compiler.merge import Merging
+from dynamic_tables.compiler.merge import Merging, _rounds_once
 from dynamic_tables.compiler.plan import DeltaPlan, plan_query
 from dynamic_tables.reasons import Reason
 
@@ -100,3 +100,17 @@ def test_an_average_must_be_rounded_once(kind: str, reason: Reason | None) -> No
     assert isinstance(plan, DeltaPlan)
     assert isinstance(plan.merging, Merging)
     assert plan.merging.reason_against({"c": "BIGINT", "s": "DOUBLE", "a": kind}) is reason
+
+
+@pytest.mark.parametrize(
+    ("average", "once"),
+    [
+        ("decimal(19,6)", True),  # of decimal(15, 2), whose sums are decimal(25, 2)
+        ("decimal(20,6)", False),
+        ("decimal(19,15)", True),
+        ("decimal(20, 15)", False),
+        ("double", False),
+    ],
+)
+def test_quotients_that_are_rounded_once(average: str, once: bool) -> None:
+    assert _rounds_once(average) is once
