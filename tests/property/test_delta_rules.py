@@ -171,6 +171,12 @@ def test_parts_that_double_are_computed_by_themselves() -> None:
     assert all(stage.sql.count("UNION ALL") == 1 for stage in found)
 
 
+def test_a_statement_that_need_not_be_taken_apart_stays_as_it_is() -> None:
+    """Whatever the user's literals look like."""
+    sql = "WITH _dt_d0 AS (\nSELECT 'x\n)\nSELECT ' AS a FROM r\n)\nSELECT a FROM _dt_d0"
+    assert [stage.sql for stage in stages.stages(sql)] == [sql]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_random_queries(db: duckdb.DuckDBPyConnection, seed: int) -> None:

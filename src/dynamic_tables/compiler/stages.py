@@ -25,7 +25,7 @@ class Stage:
 
 
 def stages(sql: str) -> Iterator[Stage]:
-    """A statement as one stage, or as several if it would grow beyond measure.
+    """A statement as it is, or in several stages if it would grow beyond measure.
 
     >>> [stage.name for stage in stages("SELECT 1")]
     ['']
@@ -41,7 +41,7 @@ def stages(sql: str) -> Iterator[Stage]:
             sizes[name] = 1
         else:
             waiting.append((name, text))
-    yield Stage("", _with(waiting, last))
+    yield Stage("", sql if len(waiting) == len(parts) else _with(waiting, last))
 
 
 def _parts(sql: str) -> list[tuple[str, str]]:
