@@ -169,7 +169,7 @@ def counted(computed: DataFrame, *, rows_at_most: int) -> Held:
     size = computed.count()
     if size > rows_at_most:
         return Held(computed, size, is_local=False)
-    return _local(computed, computed._jdf.collectAsList(), size)
+    return collected_all(computed)
 
 
 def collected_all(frame: DataFrame) -> Held:
@@ -184,7 +184,7 @@ def held(persisted: DataFrame, *, rows_at_most: int, bytes_at_most: int) -> Held
     cached = persisted._jdf.queryExecution().withCachedData().stats().sizeInBytes()
     if size > rows_at_most or cached > bytes_at_most:
         return Held(persisted, size, is_local=False)
-    return _local(persisted, persisted._jdf.collectAsList(), size)
+    return collected_all(persisted)
 
 
 def _local(frame: DataFrame, rows: Java, size: int) -> Held:

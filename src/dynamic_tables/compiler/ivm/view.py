@@ -19,12 +19,12 @@ from dynamic_tables.compiler import functions
 from dynamic_tables.compiler.ivm.columns import infer_columns, is_table
 from dynamic_tables.compiler.parsing import parse, parse_all
 from dynamic_tables.errors import UnsupportedSQLError
-from dynamic_tables.names import RESERVED_PREFIX, SUBSTITUTED
+from dynamic_tables.names import COMPILER_PREFIX, RESERVED_PREFIX, SUBSTITUTED
 from dynamic_tables.reasons import Reason
 
 NO_COLUMN = f"{RESERVED_PREFIX}one"  # of a source that is only counted
 DEFAULT_SCHEMA = {"duckdb": "main", "spark": "default"}
-RESERVED = (RESERVED_PREFIX, "_dt_")
+RESERVED = (RESERVED_PREFIX, COMPILER_PREFIX)
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "repeat", "repeat_row"})
 Given = Mapping[str, Mapping[str, Any]]  # `sources` as the caller wrote it
 
