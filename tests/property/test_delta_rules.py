@@ -173,7 +173,7 @@ def test_parts_that_double_are_computed_by_themselves() -> None:
 
 def test_a_statement_that_need_not_be_taken_apart_stays_as_it_is() -> None:
     """Whatever the user's literals look like."""
-    sql = "WITH _dt_d0 AS (\nSELECT 'x\n)\nSELECT ' AS a FROM r\n)\nSELECT a FROM _dt_d0"
+    sql = "WITH _dt_d0 AS (\nSELECT 'x\n),\n_dt_d9 AS (\n' AS a FROM r\n)\nSELECT a FROM _dt_d0"
     assert [stage.sql for stage in stages.stages(sql)] == [sql]
 
 
