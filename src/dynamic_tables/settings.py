@@ -30,6 +30,7 @@ class SettingSpec:
     default: Any
     doc: str
     choices: tuple[str, ...] = ()
+    may_be_zero: bool = False  # a number, which else is positive
 
     @property
     def environment(self) -> str:
@@ -92,8 +93,17 @@ SETTINGS = (
     SettingSpec(
         name="compact_files",
         kind=int,
+        may_be_zero=True,
         default=48,  # Delta's checksum names the files of tables that have up to 50
         doc="small files of a table at which a refresh compacts it; 0: never",
+    ),
+    SettingSpec(
+        name="compact_percent",
+        kind=int,
+        may_be_zero=True,
+        default=50,
+        doc="percent of partial rows in a MERGE_ON_READ table above which a refresh compacts it; "
+        "0: never",
     ),
     SettingSpec(
         name="jar_cache",
@@ -188,9 +198,10 @@ def _converted(name: str, raw: Any, origin: str) -> Any:
         value = None
     good = value is not None and (not spec.choices or value in spec.choices)
     if spec.kind is not str and good:
-        good = value > 0
+        good = value > 0 or (value == 0 and spec.may_be_zero)
     if not good:
-        allowed = " or ".join(spec.choices) or f"a positive {spec.kind.__name__}"
+        number = f"a positive {spec.kind.__name__}{' or 0' if spec.may_be_zero else ''}"
+        allowed = " or ".join(spec.choices) or number
         raise SetupError(
             f"{raw!r} is not {allowed}", reason=Reason.BAD_SETTING, about=f"{name} ({origin})"
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.refresh import writer
+from dynamic_tables.steps import Step, observing
 from oracle import bag, check
 
 pytestmark = pytest.mark.spark
@@ -80,9 +82,23 @@ def test_compaction_changes_nothing_for_anybody(lake: dt.DynamicTables) -> None:
     check(lake)
 
 
+def test_a_refresh_compacts_when_most_rows_are_partial(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.sql("OPTIMIZE DYNAMIC TABLE folded")
+    whole = parts(lake)
+    monkeypatch.setattr(writer, "FEW_PARTIAL_ROWS", 0)
+    notes = []
+    for _ in range(2):
+        lake.sql("INSERT INTO src SELECT DISTINCT k, 1, DATE'2026-01-01', 0 FROM src")
+        notes.append(lake.refresh("folded")["folded"].note)
+    assert notes == [None, f"{2 * whole} partial rows were compacted"]
+    assert parts(lake) == whole
+    check(lake, "folded")
+
+
 def test_a_compaction_while_rows_are_replaced(lake: dt.DynamicTables) -> None:
     """What was compared is not stored like that any more: the refresh says so and is repeated."""
-    from dynamic_tables.steps import Step, observing
 
     def compact(step: Step, table: str) -> None:
         if step is Step.COMPUTED and table.endswith("folded"):

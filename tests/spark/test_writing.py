@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import dynamic_tables as dt
-from dynamic_tables.lake import holding, transaction
+from dynamic_tables.lake import holding, marking
 from oracle import check
 
 pytestmark = pytest.mark.spark
@@ -60,7 +60,7 @@ def test_many_rows_are_marked_by_the_executors(
 ) -> None:
     """Where the rows that go are too many for the log, with and without bringing them here."""
     lake.sql("UPDATE fact SET v = v + 10 WHERE k = 4")
-    monkeypatch.setattr(transaction, "INLINE_BYTES_AT_MOST", 0)
+    monkeypatch.setattr(marking, "INLINE_BYTES_AT_MOST", 0)
     record = lake.refresh("copies")["copies"]
     assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
     check(lake, "copies")

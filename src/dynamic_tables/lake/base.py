@@ -162,6 +162,15 @@ class Sizes:
     stored_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a table is stored, as far as is known without reading it."""
+
+    small_files: int = 0  # 0 also if its files are large
+    rows: int = 0
+    partial_rows: int = 0  # of them: appended beside what is stored of their groups
+
+
 class Rows(Protocol):
     """The result of a query at a cut, ready to be written."""
 
@@ -187,7 +196,7 @@ class Lake(Protocol):
     def apply_layout(self, definition: Definition, changed: Collection[str]) -> None: ...
     def rename_in(self, definition: Definition, old: TableName, new: TableName) -> str: ...
     def optimize(self, definition: Definition) -> None: ...
-    def small_files(self, definition: Definition) -> int: ...
+    def layout(self, definition: Definition) -> Layout: ...
     def stored_definitions(self) -> Iterator[Definition]: ...
 
     # Reading: statements and frames of the lake's own engine

@@ -56,7 +56,8 @@ def apply_difference(
     with small_queries(session, applies=kept.held.is_local):
         if kept.only_inserts:
             new = bags.inserted(kept.held.frame)
-            if not transaction.append(session, definition.location, new, stamp):
+            partial = definition.in_parts is not None
+            if not transaction.append(session, definition.location, new, stamp, partial=partial):
                 _numbered(new, stamp).mode("append").save(definition.location)
         elif not transaction.replace_rows(session, definition.location, kept, stamp):
             if definition.in_parts is not None and newest() != stamp.base:

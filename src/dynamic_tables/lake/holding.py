@@ -21,7 +21,7 @@ class Kept:
     """By what a table is to differ: see `bags.counted`."""
 
     held: jvm.Held
-    goes: int | None  # rows; None: some, they were not counted
+    goes: int | None  # rows; None: some, held in the driver, which were not counted
 
     @property
     def only_inserts(self) -> bool:
@@ -94,8 +94,11 @@ def keep_computed(rows: DataFrame) -> Kept:
 
 
 def _told(held: jvm.Held) -> Kept:
-    goes = held.frame.where(F.col(bags.THERE) > F.col(bags.HERE))
-    return Kept(held, goes=0 if is_empty(goes) else None)
+    excess = F.col(bags.THERE) - F.col(bags.HERE)
+    going = held.frame.where(excess > 0)
+    if held.is_local:
+        return Kept(held, goes=0 if is_empty(going) else None)
+    return Kept(held, goes=going.agg(F.coalesce(F.sum(excess), F.lit(0))).collect()[0][0])
 
 
 def is_empty(frame: DataFrame) -> bool:

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.java_gateway import JavaClass
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
 Java = Any  # an object that lives in the JVM
+Answer = TypeVar("Answer")
 DELTA = "org.apache.spark.sql.delta"
 RECORD_SEPARATOR = "\x1e"
 
@@ -136,6 +139,18 @@ def active(spark: SparkSession) -> Generator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+@contextmanager
+def meanwhile(spark: SparkSession, work: Callable[[], Answer]) -> Generator[Future[Answer]]:
+    """Work beside this thread, as a part of it: Spark cancels and counts both together."""
+
+    def in_session() -> Answer:
+        with active(spark):
+            return work()
+
+    with ThreadPoolExecutor(1) as beside:
+        yield beside.submit(inheritable_thread_target(spark)(in_session))
 
 
 def settings(spark: SparkSession) -> dict[str, str]:

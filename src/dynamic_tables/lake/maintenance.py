@@ -206,8 +206,10 @@ class Maintenance:
         known = bags.beside(self._typed(beside, OLD, COMES), OLD, COMES)
         keys = self._holder.sql(found.keys)
         keys.createOrReplaceTempView(MERGED.keys)
-        if is_empty(keys):
-            differing = keep_computed(known)
+        with jvm.meanwhile(self._session, lambda: keep_computed(known)) as keeping:
+            are_known = is_empty(keys)
+        if are_known:
+            differing = keeping.result()
             return Found(Delta(strategy=Strategy.MERGE, changes=differing.held.size), differing)
         new = self._typed(found.recomputed)
         old = groups.where(NEEDS_ROWS).select(f"{OLD}.*").where(f"{bags.PLACE} IS NOT NULL")

@@ -16,7 +16,7 @@ from dynamic_tables.compiler.emit import WEIGHT
 from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
 from dynamic_tables.lake import bags, catalog, jvm, parts, transaction
-from dynamic_tables.lake.base import Commit, Standing
+from dynamic_tables.lake.base import Commit, Layout, Standing
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.jvm import Java
@@ -208,15 +208,20 @@ class StoredTables:
     def stored_bytes(self, definition: Definition) -> int:
         return jvm.table_bytes(self._snapshot_at(definition.location))
 
-    def small_files(self, definition: Definition) -> int:
-        """How many files stand, if they are small; every refresh leaves one or two.
+    def layout(self, definition: Definition) -> Layout:
+        """Every refresh leaves one or two small files.
 
         A partitioned table has many by its nature: compacting it is left to its owner.
         """
         if definition.options.partitioned_by:
-            return 0
-        files, size = jvm.file_count(self._snapshot_at(definition.location))
-        return files if size < files * SMALL_FILE_BYTES else 0
+            return Layout()
+        snapshot = self._snapshot_at(definition.location)
+        files, size = jvm.file_count(snapshot)
+        small = files if size < files * SMALL_FILE_BYTES else 0
+        if definition.in_parts is None:
+            return Layout(small_files=small)
+        rows, partial = transaction.partial_rows(snapshot)
+        return Layout(small_files=small, rows=rows, partial_rows=partial)
 
     def unpublish(self, definition: Definition) -> None:
         """Take the names away, unless they belong to another table; the files stay."""

@@ -35,6 +35,8 @@ from dynamic_tables.refresh.states import behind_note, build_of, with_metrics
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim
 
+FEW_PARTIAL_ROWS = 100_000  # are folded by readers in no time
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -149,19 +151,28 @@ class TableWriter:
         return self.finish(intent, commit, decision, state.build, work, note=self._compacted())
 
     def _compacted(self) -> str | None:
-        """Many small files are merged, so that readers stay fast; no row changes."""
-        limit = self._settings["compact_files"]
-        files = self._lake.small_files(self.definition) if limit else 0
-        if not limit or files < limit:
+        """Merge what is stored in too many pieces, so that readers stay fast; no row changes."""
+        pieces = self._too_many_pieces()
+        if pieces is None:
             return None
         try:
             self._lake.optimize(self.definition)
         except DynamicTablesError as error:  # the rows stand: they are as right as before
-            return f"its {files} files could not be compacted: {error.message}"
+            return f"its {pieces} could not be compacted: {error.message}"
         except self._lake.faults as error:
             told = self._lake.told(error, about=str(self.definition.name))
-            return f"its {files} files could not be compacted: {told.message}"
-        return f"{files} files were compacted"
+            return f"its {pieces} could not be compacted: {told.message}"
+        return f"{pieces} were compacted"
+
+    def _too_many_pieces(self) -> str | None:
+        files, percent = self._settings["compact_files"], self._settings["compact_percent"]
+        layout = self._lake.layout(self.definition)
+        if files and layout.small_files >= files:
+            return f"{layout.small_files} files"
+        allowed = max(layout.rows * percent / 100, FEW_PARTIAL_ROWS)
+        if percent and layout.partial_rows > allowed:
+            return f"{layout.partial_rows} partial rows"
+        return None
 
     def finish(
         self,

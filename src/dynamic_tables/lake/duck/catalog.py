@@ -40,6 +40,10 @@ _SCHEMA = (
     "WHERE end_snapshot IS NULL AND lower(schema_name) = lower(?)"
 )
 KEPT_ANSWERS = 1_000  # questions; the oldest states of the lake are forgotten with all others
+_SINCE = (
+    f"SELECT min(snapshot_id) FROM {METADATA}.ducklake_snapshot "  # noqa: S608  a constant
+    "WHERE schema_version = ?"
+)
 _BYTES = (
     f"SELECT coalesce(sum(file_size_bytes), 0)::BIGINT FROM {METADATA}.ducklake_data_file "  # noqa: S608
     "WHERE table_id = ? AND end_snapshot IS NULL"
@@ -133,7 +137,8 @@ class Catalog:
 
     def name_at(self, source_id: str, version: int) -> TableName:
         """What a table was called at a version."""
-        found = self._table(f"WHERE t.table_uuid = $1::UUID AND {_THEN}", [source_id, version])
+        where = f"WHERE t.table_uuid = $1::UUID AND {_THEN}"
+        found = self._table(where, [source_id, self._same_schema(version)])
         if found is None:
             raise RefreshError(
                 f"version {version} of a source is gone",
@@ -142,6 +147,11 @@ class Catalog:
                 hint="refresh it together with its sources: refresh(..., upstream=True)",
             )
         return found.name
+
+    def _same_schema(self, version: int) -> int:
+        """An older version with the same tables and columns, which more questions are about."""
+        since: int | None = self.rows(_SINCE, [self._instance.newest().schema])[0][0]
+        return version if since is None else min(version, since)
 
     def view(self, name: TableName) -> View | None:
         for schema, view, text, aliases in self.rows(_VIEWS, [name.schema, name.name]):
@@ -164,12 +174,12 @@ class Catalog:
         return self.rows_now(_ROWS_EVER, [source_id])[0][0] or 0
 
     def columns(self, name: TableName, version: int | None = None) -> tuple[Column, ...]:
-        at = "" if version is None else f" AT (VERSION => {version:d})"
+        at = "" if version is None else f" AT (VERSION => {self._same_schema(version):d})"
         return described(self.rows(f"DESCRIBE FROM {name_sql(name)}{at}"))
 
     def column_ids(self, source_id: str, version: int) -> dict[str, int]:
         """A column that is dropped and made again has another id, and other values."""
-        return dict(self.rows(_COLUMN_IDS, [source_id, version]))
+        return dict(self.rows(_COLUMN_IDS, [source_id, self._same_schema(version)]))
 
     def resolve(
         self, reference: TableReference, namespace: tuple[str, str], declared: Container[str] = ()

@@ -15,7 +15,7 @@ import duckdb
 
 from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
-from dynamic_tables.lake.base import Commit, Moves, Standing
+from dynamic_tables.lake.base import Commit, Layout, Moves, Standing
 from dynamic_tables.lake.duck import own
 from dynamic_tables.lake.duck.catalog import Catalog, Table, View
 from dynamic_tables.lake.duck.connection import Connection
@@ -268,9 +268,9 @@ class StoredTables:
     def sizes(self, definition: Definition, moves: Moves) -> None:
         """Unknown: tables of this lake are small, and the order of strategies will do."""
 
-    def small_files(self, definition: Definition) -> int:  # noqa: ARG002
-        """None: DuckLake keeps small changes in its catalog."""
-        return 0
+    def layout(self, definition: Definition) -> Layout:  # noqa: ARG002
+        """Nothing to improve: DuckLake keeps small changes in its catalog."""
+        return Layout()
 
     # Looking
 

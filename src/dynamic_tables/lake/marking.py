@@ -1,0 +1,214 @@
+"""Rows that go: deletion vectors that mark them in their files.
+
+The comparison that found them has read their files and positions, so nothing is searched again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from dynamic_tables.errors import InternalError
+from dynamic_tables.lake import bags, jvm
+from dynamic_tables.lake.holding import Kept
+from dynamic_tables.lake.jvm import DELTA, Java
+from dynamic_tables.names import RESERVED_PREFIX, literal
+from dynamic_tables.reasons import Reason
+
+WANTED = f"{RESERVED_PREFIX}wanted"  # how many copies of a row go
+FILE_NAME = f"{RESERVED_PREFIX}file"
+FILES_AT_MOST = 500  # that are looked through, one by one
+ADD_FILE_FIELDS = 13  # of Delta's AddFile; some of their places:
+ADD_FILE_DATA_CHANGE, ADD_FILE_STATS = 4, 5
+INLINE_BYTES_AT_MOST = 4_096  # a larger deletion vector gets a file of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Rows of one file that go."""
+
+    file: Java
+    vector: Java  # all its rows that are gone then
+    rows: int  # those that go now
+
+    def actions(self) -> tuple[Java, ...]:
+        if self.vector.cardinality() == jvm.option(self.file.numPhysicalRecords()):
+            return (self.file.removeWithTimestamp(now_ms(), True),)
+        both = self.file.removeRows(self.vector, False, True)
+        return _with_wide_bounds(both._1()), both._2()
+
+
+def _with_wide_bounds(file: Java) -> Java:
+    """Statistics of rows some of which are gone.
+
+    The text is changed, not its numbers: Delta's own way takes decimals through doubles, and a
+    bound that is rounded hides rows from readers.
+    """
+    stats: str = file.stats()
+    if '"tightBounds"' in stats:
+        wide = stats.replace('"tightBounds":true', '"tightBounds":false')
+    else:
+        wide = f'{stats.rstrip()[:-1]},"tightBounds":false}}'
+    return copied(file, {ADD_FILE_STATS: wide})
+
+
+def copied(file: Java, changed: Mapping[int, Any]) -> Java:
+    """An AddFile with some fields changed, by their places."""
+    values = [getattr(file, f"copy$default${n}")() for n in range(1, ADD_FILE_FIELDS + 1)]
+    return file.copy(*[changed.get(place, value) for place, value in enumerate(values)])
+
+
+def marks_of(
+    session: SparkSession, log: Java, snapshot: Java, difference: Kept
+) -> list[Mark] | None:
+    """What goes from which files: of equal rows any will do. None if it cannot be told."""
+    excess = (F.col(bags.THERE) - F.col(bags.HERE)).cast("int")
+    places = F.slice(bags.PLACES, F.lit(1), excess).alias(bags.PLACES)
+    going = difference.held.frame.where(excess > 0).select(places, excess.alias(WANTED))
+    if difference.held.is_local:
+        rows = going.collect()
+        wanted = sum(row[WANTED] for row in rows)
+        marks = _marks_here(session, log, snapshot, [row[bags.PLACES] for row in rows])
+    else:
+        wanted = difference.goes
+        marks = _marks_by_executors(session, log, snapshot, going)
+    if marks is None or any(jvm.option(m.file.numPhysicalRecords()) is None for m in marks):
+        return None  # a file without statistics cannot have a deletion vector
+    found = sum(mark.rows for mark in marks)
+    if found != wanted:
+        raise InternalError(
+            f"{wanted} rows are to go, but {found} were found",
+            reason=Reason.INTERNAL,
+            about=log.dataPath().toString(),
+        )
+    return marks
+
+
+def _marks_here(
+    session: SparkSession, log: Java, snapshot: Java, places: Iterable[Sequence[Any]]
+) -> list[Mark] | None:
+    """Deletion vectors from positions that are known here; None if there are too many files."""
+    positions: dict[str, list[int]] = {}
+    for place in chain.from_iterable(places):
+        positions.setdefault(_name(place.file), []).append(place.row)
+    files = _files(snapshot, positions)
+    if files is None:
+        return None
+    with _vectors(session, log) as vector:
+        return [
+            Mark(files[name], vector(_bitmap(session, log, files[name], rows)), len(rows))
+            for name, rows in positions.items()
+        ]
+
+
+def _name(path: str) -> str:
+    """Delta's file names are unique, wherever the table lies."""
+    return path.rpartition("/")[2]
+
+
+def _files(snapshot: Java, names: Collection[str] | None) -> dict[str, Java] | None:
+    """Some files of a table (None: all of them) with their statistics, by their names; None if
+    there are too many."""
+    files = jvm.all_files(snapshot)
+    if files is None or files.size() > FILES_AT_MOST:
+        if names is None or len(names) > FILES_AT_MOST:
+            return None
+        listed = ", ".join(literal(name) for name in names)
+        some = snapshot.allFiles().where(f"element_at(split(path, '/'), -1) IN ({listed})")
+        found = some.collectAsList()
+    else:
+        found = jvm.items(files)
+    pairs = [(_name(file.path()), file) for file in found]
+    by_name = dict(pairs)
+    unique = len(by_name) == len(pairs)  # foreign writers may call files as they like
+    return by_name if unique and by_name.keys() >= set(names or ()) else None
+
+
+def _bitmap(session: SparkSession, log: Java, file: Java, rows: Sequence[int]) -> Java:
+    """All rows of a file that are gone then."""
+    bitmap = jvm.java_class(session, f"{DELTA}.deletionvectors.RoaringBitmapArray")()
+    bitmap.addAll(jvm.long_sequence(session, rows))
+    if file.deletionVector() is not None:
+        conf = session._jsparkSession.sessionState().newHadoopConf()
+        store = jvm.java_class(session, f"{DELTA}.storage.dv.HadoopFileSystemDVStore")(conf)
+        create = jvm.static(session, f"{DELTA}.deletionvectors.StoredBitmap", "create")
+        bitmap.merge(create(file.deletionVector(), log.dataPath()).load(store))
+    return bitmap
+
+
+@contextmanager
+def _vectors(session: SparkSession, log: Java) -> Generator[Callable[[Java], Java]]:
+    """Makes deletion vectors of bitmaps: small ones lie in the log, others in a file of theirs."""
+    form = jvm.static(session, f"{DELTA}.deletionvectors.RoaringBitmapArrayFormat", "Portable")()
+    descriptor = f"{DELTA}.actions.DeletionVectorDescriptor"
+    inline = jvm.static(session, descriptor, "inlineInLog")
+    in_file = jvm.static(session, descriptor, "onDiskWithRelativePath")
+    conf = session._jsparkSession.sessionState().newHadoopConf()
+    store = jvm.java_class(session, f"{DELTA}.storage.dv.HadoopFileSystemDVStore")(conf)
+    identity = jvm.static(session, "java.util.UUID", "randomUUID")()
+    folder = store.pathWithFileSystem(log.dataPath())
+    writer = store.createWriter(store.generateFileNameInTable(folder, identity, ""))
+
+    def vector(bitmap: Java) -> Java:
+        data, rows = bitmap.serializeAsByteArray(form), bitmap.cardinality()
+        if len(data) <= INLINE_BYTES_AT_MOST:
+            return inline(data, rows)
+        offset = jvm.some(session, writer.write(data).offset())
+        return in_file(identity, "", len(data), rows, offset, jvm.some(session, None))
+
+    try:
+        yield vector
+    finally:
+        writer.close()  # made with the first vector that it takes
+
+
+def _marks_by_executors(
+    session: SparkSession, log: Java, snapshot: Java, going: DataFrame
+) -> list[Mark] | None:
+    """Deletion vectors in files of their own, made where the rows are."""
+    place = F.explode(bags.PLACES).alias(bags.PLACE)
+    rows = going.select(place).select(f"{bags.PLACE}.file", f"{bags.PLACE}.row")
+    named = rows.withColumn(FILE_NAME, F.substring_index("file", "/", -1))
+    files = _files(snapshot, None)
+    if files is None:
+        names = named.select(FILE_NAME).distinct().collect()
+        files = _files(snapshot, {row[FILE_NAME] for row in names})
+    if files is None:
+        return None
+    vectors = {name: file.deletionVector() for name, file in files.items()}
+    before = session.createDataFrame(
+        [(name, vector and vector.serializeToBase64()) for name, vector in vectors.items()],
+        f"{FILE_NAME} STRING, deletionVectorId STRING",
+    )
+    wanted = named.join(
+        F.broadcast(before), FILE_NAME, "left"
+    ).select(  # the names that Delta's builder wants
+        F.col("file").alias("filePath"), F.col("row").alias("rowIndexCol"), "deletionVectorId"
+    )
+    helper = f"{DELTA}.commands.DeletionVectorBitmapGenerator"
+    build = jvm.static(session, helper, "buildDeletionVectors")
+    found = build(session._jsparkSession, wanted._jdf, log, 0)
+    return [
+        Mark(files[_name(made.filePath())], made.deletionVector(), made.matchedRowCount())
+        for made in jvm.items(found)
+    ]
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def try_internals(session: SparkSession) -> None:
+    """Try what can be tried without a table."""
+    bitmap = jvm.java_class(session, f"{DELTA}.deletionvectors.RoaringBitmapArray")()
+    bitmap.addAll(jvm.long_sequence(session, [1]))
+    form = jvm.static(session, f"{DELTA}.deletionvectors.RoaringBitmapArrayFormat", "Portable")()
+    inline = jvm.static(session, f"{DELTA}.actions.DeletionVectorDescriptor", "inlineInLog")
+    inline(bitmap.serializeAsByteArray(form), bitmap.cardinality()).serializeToBase64()
