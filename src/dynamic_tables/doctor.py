@@ -22,7 +22,7 @@ from rich.text import Text
 from dynamic_tables.app import DynamicTables
 from dynamic_tables.connect import DUCKLAKE, STORE_FILE, connect, folder_of, is_ducklake
 from dynamic_tables.errors import DynamicTablesError
-from dynamic_tables.lake import embedded
+from dynamic_tables.lake import embedded, jars
 from dynamic_tables.model import Status, TableState, utc_now
 from dynamic_tables.refresh.context import is_dead
 from dynamic_tables.refresh.retention import expiring
@@ -108,13 +108,12 @@ def _python() -> Check:
 
 
 def _jars(settings: Settings) -> Check:
-    jars = embedded.cached_jars(settings)
-    folder = embedded.jar_folder(settings)
+    found, folder = jars.cached_jars(settings), jars.jar_folder(settings)
     return Check(
         name="delta jars",
         ok=True,
-        detail=f"{len(jars)} in {folder}" if jars else f"none in {folder} yet",
-        hint=None if jars else "the first start downloads them from Maven Central",
+        detail=f"{len(found)} in {folder}" if found else f"none in {folder} yet",
+        hint=None if found else "the first start downloads them from Maven Central",
     )
 
 

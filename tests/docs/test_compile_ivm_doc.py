@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from duckdb_extensions import import_extension
 
 import dynamic_tables as dt
 
@@ -16,6 +17,7 @@ EXPECTED = [("north", 2, 30), ("south", 1, 5)]
 
 def test_the_duckdb_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    import_extension("ducklake")  # what the example says of the first time
     names: dict = {}
     exec(DUCKDB, names)
     rows = names["lake"].execute("SELECT * FROM dl.mv ORDER BY region").fetchall()

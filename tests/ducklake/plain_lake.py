@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from duckdb_extensions import import_extension
 
 import dynamic_tables as dt
 
@@ -74,6 +75,7 @@ def bag(rows: list[Any]) -> Counter[str]:
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB for many lakes: loading the extension takes longer than attaching a lake."""
+    import_extension("ducklake")
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("LOAD ducklake")
         yield connection

@@ -1,15 +1,14 @@
 """The embedded Spark: one quiet JVM per process, one catalog per lake.
 
-The JVM writes to a log file instead of the user's terminal. Delta's jars are resolved once into a
-cache of our own and then named directly, which saves Spark's package resolution at every later
-start. Several lakes may be open in one process: each gets a session with a catalog and a warehouse
-folder of its own on the same Spark context.
+The JVM writes to a log file instead of the user's terminal. Delta's jars (`jars.py`) are named
+directly once they are here, which saves Spark's package resolution at every start. Several lakes
+may be open in one process: each gets a session with a catalog and a warehouse folder of its own on
+the same Spark context.
 """
 
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import logging
 import os
 import re
@@ -17,20 +16,19 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from dynamic_tables.errors import SetupError
+from dynamic_tables.lake import jars
 from dynamic_tables.lake.class_archive import ClassArchive
+from dynamic_tables.lake.jars import DELTA_PACKAGE, DELTA_VERSION, Say
 from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import Settings
 
 MINIMUM_JAVA = 17
-TESTED = {"pyspark": "4.2.0", "delta-spark": "4.4.0"}
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+TESTED = {"pyspark": "4.2.0", "delta-spark": DELTA_VERSION}
 INSTALL_HINT = "pip install 'spark-dynamic-tables[local]'"
 JAVA_HINT = (
     "install Java 17 or later (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
@@ -48,7 +46,6 @@ SMALL_QUERIES = {
     "spark.sql.files.minPartitionNum": "1",  # small files share a task, those of the log too
 }
 
-Say = Callable[[str], None]
 _starting = threading.Lock()
 
 
@@ -104,35 +101,6 @@ def check_packages() -> str:
     return ", ".join(f"{package} {found[package]}" for package in found)
 
 
-def jar_folder(settings: Settings) -> Path:
-    """Where Delta's jars are kept between starts."""
-    base = settings["jar_cache"] or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base).expanduser() / "dynamic-tables" / f"delta-{TESTED['delta-spark']}"
-
-
-def cached_jars(settings: Settings) -> list[str]:
-    """Delta's jars if they were resolved before; the marker file is written after a good start."""
-    folder = jar_folder(settings)
-    if not (folder / "complete").is_file():
-        return []
-    present = {_library(path.name) for path in _spark_jars().glob("*.jar")}
-    return [
-        str(path)
-        for path in sorted((folder / "jars").glob("*.jar"))
-        if _library(path.name.split("_", 1)[1]) not in present  # Ivy puts the group before the name
-    ]
-
-
-def _spark_jars() -> Path:
-    found = importlib.util.find_spec("pyspark")
-    return Path(str(found.origin)).parent / "jars" if found else Path()
-
-
-def _library(jar: str) -> str:
-    """The name of a jar without its version."""
-    return re.sub(r"-\d[\w.\-]*\.jar$", "", jar)
-
-
 def start(settings: Settings, *, log_file: Path, say: Say) -> Any:
     """The process's Spark context, started on first use."""
     with _starting:
@@ -161,23 +129,20 @@ def _launch(settings: Settings, *, log_file: Path, say: Say) -> Any:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
-    jars = cached_jars(settings)
-    conf = SparkConf(loadDefaults=False)
-    for key, value in _configuration(settings, jars).items():
-        conf.set(key, value)
     # Python workers (there are none in our own queries) must use this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # keeps Spark from guessing and warning
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("ab") as log:
-        with _download_notice(settings, needed=not jars, say=say):
+        with jars.at_hand(settings, say) as found:
+            conf = SparkConf(loadDefaults=False)
+            for key, value in _configuration(settings, found).items():
+                conf.set(key, value)
             gateway = _gateway(launch_gateway, conf, log, log_file)
         context = SparkContext(conf=conf, gateway=gateway)
     context.setLogLevel("WARN")
     _quieten()
     atexit.register(context.stop)
-    if not jars:
-        (jar_folder(settings) / "complete").touch()
     return context
 
 
@@ -209,24 +174,25 @@ def _gateway(launch_gateway: Any, conf: Any, log: Any, log_file: Path) -> Any:
 
 def class_archive(settings: Settings) -> ClassArchive | None:
     """Where a quick JVM keeps its loaded classes; the first start of all has another class path."""
-    jars = cached_jars(settings)
-    if settings["jvm"] != "quick" or not jars:
+    found = jars.cached_jars(settings)
+    if settings["jvm"] != "quick" or not found:
         return None
     java = " ".join(map(str, java_version()))
-    return ClassArchive(jar_folder(settings), java=java, class_path=[str(_spark_jars()), *jars])
+    class_path = [str(jars.spark_jars()), *found]
+    return ClassArchive(jars.jar_folder(settings), java=java, class_path=class_path)
 
 
-def _configuration(settings: Settings, jars: list[str]) -> dict[str, str]:
+def _configuration(settings: Settings, found: list[str]) -> dict[str, str]:
     cores = os.cpu_count() or 2
     quick = settings["jvm"] == "quick"
     archive = class_archive(settings)
     java_options = [QUICK_JVM if quick else STEADY_JVM, archive.java_option() if archive else ""]
     source = (
-        {"spark.driver.extraClassPath": os.pathsep.join(jars)}
-        if jars
+        {"spark.driver.extraClassPath": os.pathsep.join(found)}
+        if found
         else {
             "spark.jars.packages": DELTA_PACKAGE,
-            "spark.jars.ivy": str(jar_folder(settings)),
+            "spark.jars.ivy": str(jars.jar_folder(settings)),
         }
     )
     return {
@@ -247,39 +213,6 @@ def _configuration(settings: Settings, jars: list[str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",  # tables of one refresh share the cores
     }
-
-
-class _download_notice:  # noqa: N801  used like a function
-    """While jars are downloaded for the first time, say so and count them."""
-
-    INTERVAL_S = 1.0
-
-    def __init__(self, settings: Settings, *, needed: bool, say: Say) -> None:
-        self._folder = jar_folder(settings)
-        self._needed = needed
-        self._say = say
-        self._done = threading.Event()
-
-    def __enter__(self) -> None:
-        if not self._needed:
-            return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._say(f"First start: downloading Delta Lake ({DELTA_PACKAGE}) …")
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        started, last = time.monotonic(), 0
-        while not self._done.wait(self.INTERVAL_S):
-            count = sum(1 for _ in self._folder.glob("cache/**/*.jar"))
-            if count != last:
-                last = count
-                self._say(f"  {count} jars, {time.monotonic() - started:.0f} s")
-
-    def __exit__(self, *exc: object) -> None:
-        if self._needed:
-            self._done.set()
-            self._thread.join()
 
 
 def new_session(context: Any, warehouse: str) -> Any:

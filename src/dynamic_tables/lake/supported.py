@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from dynamic_tables.errors import SetupError
 from dynamic_tables.lake import jvm, transaction
-from dynamic_tables.lake.embedded import DELTA_PACKAGE
+from dynamic_tables.lake.jars import DELTA_PACKAGE
 from dynamic_tables.reasons import Reason
 
 
