@@ -124,3 +124,29 @@ def test_the_users_limits(lake: dt.DynamicTables) -> None:
     )
     assert {row.strategy for row in tuning.collect()} >= {"merge", "full"}
     check(lake, "grouped")
+
+
+def test_neighbouring_groups_lie_together(lake: dt.DynamicTables) -> None:
+    """Loads are sorted by group, so that literals leave out most of what is stored."""
+    lake.sql(
+        f"CREATE TABLE wide USING delta {FEED}"
+        " AS SELECT CAST(id * 7919 % 200000 AS STRING) AS k, id AS v FROM range(200000)"
+    )
+    lake.create("sums", "SELECT k, count(*) AS n, sum(v) AS s, count(v) AS c FROM wide GROUP BY k")
+    read = []
+    for keys in ("id + 1000", "id * 4999"):
+        some = f"SELECT CAST({keys} AS STRING), 5 FROM range(40)"
+        lake.sql(f"INSERT INTO wide {some} UNION ALL SELECT NULL, 7")
+        read.append(lake.refresh("sums", strategy="merge")["sums"].work.bytes_read or 0)
+    place = lake.show("sums").definition.location
+    stored = lake.spark.sql(f"DESCRIBE DETAIL delta.`{place}`").collect()[0].sizeInBytes
+    assert read[0] * 2 < read[1], read
+    assert read[1] > stored / 2, (read, stored)  # what Spark reads in other threads counts too
+    assert lake.verify("sums").ok
+
+
+def test_groups_that_have_no_order(lake: dt.DynamicTables) -> None:
+    query = "SELECT map(1, v) AS m, k, count(*) AS n FROM fact GROUP BY ALL"
+    lake.create("by_map", query)
+    assert lake.refresh("by_map", strategy="full")["by_map"].strategy == "full"
+    check(lake, "by_map")

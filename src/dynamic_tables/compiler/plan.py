@@ -129,6 +129,16 @@ class DeltaPlan:
         assert isinstance(self.merging, Merging)
         return Partials(self.merging).keys
 
+    def sort_columns(self) -> tuple[str, ...]:
+        """The declared names by which later refreshes look for rows, where sorting costs little.
+
+        Groups are few beside the rows that they are made of; other results are stored as they come.
+        """
+        node = self.node
+        while isinstance(node, (tree.Project, tree.Filter)):
+            node = node.child
+        return self.key_columns() if isinstance(node, tree.Aggregate) else ()
+
     def possible(self) -> Possible:
         """Every strategy, and why not."""
         return {

@@ -26,6 +26,7 @@ from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pins import pin_of, unpinned_columns
 from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import quote
+from dynamic_tables.options import RefreshMode
 from dynamic_tables.reasons import Reason
 
 if TYPE_CHECKING:
@@ -131,9 +132,17 @@ class SparkArea:
             definition,
             rows.frame,
             stamp,
+            sort_by=self._sort_columns(definition),
             same_columns=same_columns,
             is_new=is_new,
         )
+
+    def _sort_columns(self, definition: Definition) -> Sequence[str]:
+        options = definition.options
+        if options.partitioned_by or options.refresh_mode is RefreshMode.FULL:
+            return ()  # Spark sorts by partition itself; nobody looks for rows
+        plan = self._lake.plan_of(definition)
+        return plan.sort_columns() if isinstance(plan, DeltaPlan) else ()
 
     def difference_size(self, rows: SparkRows, definition: Definition, base: int) -> int:
         """Compare with the stored rows as bags, keep the difference; its number of rows.

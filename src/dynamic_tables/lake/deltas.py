@@ -3,9 +3,9 @@ compiler."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import sqlglot
@@ -33,7 +33,7 @@ from dynamic_tables.lake.jvm import Held, Java
 from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
-from dynamic_tables.lake.ranges import condition
+from dynamic_tables.lake.ranges import ORDERED_ALIKE, condition
 from dynamic_tables.lake.sessions import RESULT_SETTINGS
 from dynamic_tables.lake.statements import shown, view_of_types
 from dynamic_tables.model import Pin
@@ -41,8 +41,6 @@ from dynamic_tables.names import RESERVED_PREFIX, SHOWN, quote
 
 DIALECT = "spark"
 KEYS = f"{RESERVED_PREFIX}keys"
-# Types whose values Python and Spark order alike; strings with a collation are not among them.
-ORDERED_ALIKE = re.compile(r"tinyint|smallint|int|bigint|decimal.*|date|string")
 CAME = ("insert", "update_postimage")
 CLOCKS = {  # by the names that sqlglot has for them
     "current_date": Clock.CURRENT_DATE,
@@ -182,15 +180,22 @@ class SparkLeaves:
         found = condition(column, values) if values is not None else None
         return f"{found} AND " if found else ""
 
-    def learn(self, keys: str, held: Held) -> None:
+    def nearby(self, rows: DataFrame, keys: str, columns: Sequence[str]) -> DataFrame:
+        """Rows, without most of those that have other keys, as far as literals can say it."""
+        conditions = [
+            self.near(keys, n, quote(name)).removesuffix(" AND ") for n, name in enumerate(columns)
+        ]
+        return reduce(DataFrame.where, filter(None, conditions), rows)
+
+    def learn(self, keys: str, held: Held, columns: Sequence[str]) -> None:
         """The keys of a table, once they are known to be few; texts are filled in again then."""
         if held.is_local:
-            kinds = [field.dataType.simpleString() for field in held.frame.schema.fields]
-            columns = zip(*held.frame.collect(), strict=True)
-            self._known = {
+            found = held.frame.select(*columns)
+            kinds = [field.dataType.simpleString() for field in found.schema.fields]
+            self._known |= {
                 (keys, n): values
-                for n, (values, kind) in enumerate(zip(columns, kinds, strict=False))
-                if ORDERED_ALIKE.fullmatch(kind)
+                for n, values in enumerate(zip(*found.collect(), strict=True))
+                if ORDERED_ALIKE.fullmatch(kinds[n])
             }
 
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:

@@ -209,6 +209,8 @@ def _configuration(settings: Settings, found: list[str]) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),  # VACUUM: 10,000
         "spark.databricks.delta.snapshotPartitions": "1",
+        # On a local disk nothing is gained by reading in other threads, where nobody counts bytes.
+        "spark.hadoop.parquet.hadoop.vectored.io.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",  # tables of one refresh share the cores

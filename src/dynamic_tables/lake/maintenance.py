@@ -107,7 +107,7 @@ class Maintenance:
             case Strategy.KEYS:
                 return self._affected(now, leaves)
             case Strategy.MERGE:
-                return self._merged(now)
+                return self._merged(now, leaves)
             case Strategy.FOLD:
                 return self._folded(now)
             case _:
@@ -158,12 +158,9 @@ class Maintenance:
         affected = self._holder.named(KEYS, found.keys)
         if self._exceeds_threshold(affected):
             return Reason.ABOVE_THRESHOLD
-        leaves.learn(KEYS, affected)
+        leaves.learn(KEYS, affected, affected.frame.columns)
         found = self._plan.replacement(now, KEYS, self._definition.inexact) or found
-        stored = self._stored()
-        for n, name in enumerate(found.columns):
-            near = leaves.near(KEYS, n, quote(name)).removesuffix(" AND ")
-            stored = stored.where(near) if near else stored
+        stored = leaves.nearby(self._stored(), KEYS, found.columns)
         if found.columns:
             same = [
                 F.col(f"t.{quote(name)}").eqNullSafe(F.col(f"k.{key_column(n)}"))
@@ -175,16 +172,18 @@ class Maintenance:
 
     # By group
 
-    def _merged(self, now: Situation) -> Found | Reason:
+    def _merged(self, now: Situation, leaves: SparkLeaves) -> Found | Reason:
         """`merge`: the new rows of the changed groups against their stored ones."""
-        stored = self._stored()
-        stored.createOrReplaceTempView(STORED)
         found = self._plan.merge(now, MERGED, stored=STORED, types=self._definition.types)
         if found is None:
             return _nothing(Strategy.MERGE)
         made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
         if self._exceeds_threshold(made):
             return Reason.ABOVE_THRESHOLD
+        groups = self._plan.group_columns()
+        leaves.learn(MERGED.parts, made, [key_column(n) for n in range(len(groups))])
+        stored = leaves.nearby(self._stored(), MERGED.parts, groups)
+        stored.createOrReplaceTempView(STORED)
         if found.joined and found.beside and not made.is_local and bags.is_flat(stored):
             return self._joined(found, found.joined, found.beside)
         rows = self._holder.named(MERGED.rows, found.rows)
@@ -196,7 +195,7 @@ class Maintenance:
         if not is_empty(keys):
             few = False
             new = new.unionAll(self._typed(found.recomputed))
-        difference = bags.replaced(new, rows.frame, self._plan.group_columns())
+        difference = bags.replaced(new, rows.frame, groups)
         return self._found(Strategy.MERGE, difference, of_few=few)
 
     def _joined(self, found: Merge, joined: str, beside: str) -> Found:

@@ -6,6 +6,7 @@ generated code: few of them, and only where they leave much out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -14,6 +15,8 @@ from typing import Any
 
 from dynamic_tables.names import literal
 
+# Types whose values Python and Spark order alike; strings with a collation are not among them.
+ORDERED_ALIKE = re.compile(r"tinyint|smallint|int|bigint|decimal.*|date|string")
 RANGES_AT_MOST = 8
 SPARSE = 2  # several ranges are said where the span between the ends is so many times wider
 

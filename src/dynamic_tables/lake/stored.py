@@ -17,6 +17,7 @@ from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
 from dynamic_tables.lake import bags, catalog, jvm, parts, transaction
 from dynamic_tables.lake.base import Commit, Layout, Standing
+from dynamic_tables.lake.committing import in_order
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.jvm import Java
@@ -201,9 +202,11 @@ class StoredTables:
         session = private_session(
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
-        transaction.rewrite(
-            session, definition.location, lambda stored: parts.folded(stored, in_parts)
-        )
+
+        def form(stored: DataFrame) -> DataFrame:
+            return in_order(parts.folded(stored, in_parts), in_parts.keys)
+
+        transaction.rewrite(session, definition.location, form)
 
     def stored_bytes(self, definition: Definition) -> int:
         return jvm.table_bytes(self._snapshot_at(definition.location))
