@@ -12,6 +12,12 @@ from dynamic_tables._tokens import leading_words
 from dynamic_tables.app import DynamicTables
 from dynamic_tables.errors import SetupError
 from dynamic_tables.lake import embedded
+from dynamic_tables.lake.duck.opening import (
+    CATALOG_FILE,
+    check_duckdb,
+    close_instance,
+    open_instance,
+)
 from dynamic_tables.lake.places import location_of
 from dynamic_tables.model import utc_now
 from dynamic_tables.reasons import Reason
@@ -39,6 +45,7 @@ def connect(
     clock: Callable[[], datetime] = utc_now,
     say: Callable[[str], None] | None = None,
     settings: Settings | None = None,
+    rebuild: bool = False,
     **flags: Any,
 ) -> DynamicTables:
     """Open the dynamic tables of a lake.
@@ -48,8 +55,29 @@ def connect(
     Spark; queries are DuckDB's SQL.
     `connect(spark=spark, store="postgresql://…")` works on the user's session and changes none of
     its settings.
+    `rebuild=True` makes a store that was lost anew from what lies in the lake.
     """
     settings = settings or load_settings({**flags, "store": store})
+    opened = connect_unchecked(
+        lake, spark=spark, warehouse=warehouse, clock=clock, say=say, settings=settings
+    )
+    if rebuild:
+        opened.rebuild()
+    elif spark is None:  # of a session of the user's, we would have to search the whole catalog
+        _check_not_lost(opened)
+    return opened
+
+
+def connect_unchecked(
+    lake: str | Path | None = None,
+    *,
+    spark: SparkSession | None = None,
+    warehouse: str | None = None,
+    clock: Callable[[], datetime] = utc_now,
+    say: Callable[[str], None] | None = None,
+    settings: Settings,
+) -> DynamicTables:
+    """Open a lake whose store may have been lost."""
     speak = say or _to_stderr
     if spark is not None:
         return _on_session(spark, lake, warehouse, settings, clock=clock, say=speak)
@@ -59,6 +87,22 @@ def connect(
     if is_ducklake(place):
         return _small(folder, settings, clock=clock, say=speak)
     return _embedded(folder, settings, clock=clock, say=speak)
+
+
+def _check_not_lost(tables: DynamicTables) -> None:
+    """Nobody shall take a lake whose store was lost for one without tables."""
+    if tables.store.tables():
+        return
+    names = sorted(str(definition.name) for definition in tables.lake.stored_definitions())
+    if names:
+        tables.close()
+        raise SetupError(
+            f"the store knows no table, but the lake has some: {', '.join(names)}",
+            reason=Reason.STORE_MISSING,
+            about=tables.store.url,
+            hint="`dynamic-tables doctor --rebuild`, or connect(…, rebuild=True), makes the store "
+            "anew from the lake",
+        )
 
 
 def is_ducklake(place: str) -> bool:
@@ -72,6 +116,11 @@ def folder_of(place: str) -> Path:
     '/data/lake'
     """
     return Path(place.removeprefix(DUCKLAKE)).expanduser().absolute()
+
+
+def is_lake(folder: Path) -> bool:
+    """Whether something was stored here, whatever became of the store."""
+    return (folder / WAREHOUSE).is_dir() or (folder / CATALOG_FILE).is_file()
 
 
 def _check_embedded(folder: str, warehouse: str | None) -> None:
@@ -140,9 +189,10 @@ def _embedded(
     clock: Callable[[], datetime],
     say: Callable[[str], None],
 ) -> DynamicTables:
+    embedded.check_startable()
     _make_folder(folder / WAREHOUSE, about=folder)
-    opened = open_store(settings["store"] or folder / STORE_FILE)
     context = embedded.start(settings, log_file=folder / LOG_FILE, say=say)
+    opened = open_store(settings["store"] or folder / STORE_FILE)
     session = embedded.new_session(context, location_of(folder / WAREHOUSE))
 
     from dynamic_tables.lake.delta import SparkLake  # noqa: PLC0415  pyspark is an extra
@@ -181,10 +231,9 @@ def _small(
     clock: Callable[[], datetime],
     say: Callable[[str], None],
 ) -> DynamicTables:
-    from dynamic_tables.lake.duck.opening import close_instance, open_instance  # noqa: PLC0415
-
+    check_duckdb()
     _make_folder(folder, about=folder)
-    instance = open_instance(folder)  # says first if duckdb is missing or the lake is in use
+    instance = open_instance(folder)
     try:
         from dynamic_tables.lake.duck.lake import DuckLake  # noqa: PLC0415  duckdb is an extra
 

@@ -20,7 +20,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from dynamic_tables.app import DynamicTables
-from dynamic_tables.connect import DUCKLAKE, STORE_FILE, connect, folder_of, is_ducklake
+from dynamic_tables.connect import (
+    DUCKLAKE,
+    STORE_FILE,
+    connect,
+    connect_unchecked,
+    folder_of,
+    is_ducklake,
+)
 from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.lake import embedded, jars
 from dynamic_tables.model import Status, TableState, utc_now
@@ -221,7 +228,7 @@ def _with_engine(
     yield works
     if works.ok and (folder / STORE_FILE).exists():
         try:
-            with connect(settings=settings, say=say) as tables:
+            with connect_unchecked(settings=settings, say=say) as tables:
                 yield _unknown(tables)
                 yield _expiring(tables)
         except DynamicTablesError as error:

@@ -31,6 +31,8 @@ class SettingSpec:
     doc: str
     choices: tuple[str, ...] = ()
     may_be_zero: bool = False  # a number, which else is positive
+    pattern: str = ""  # of a text
+    example: str = ""  # that fits the pattern
 
     @property
     def environment(self) -> str:
@@ -64,7 +66,12 @@ SETTINGS = (
         doc="how the embedded JVM compiles: `quick` starts faster, `steady` computes faster",
     ),
     SettingSpec(
-        name="memory", kind=str, default="2g", doc="heap of the embedded JVM, as Java spells it"
+        name="memory",
+        kind=str,
+        default="2g",
+        doc="heap of the embedded JVM, as Java spells it",
+        pattern=r"[1-9]\d*[kmgt]?",
+        example="a size such as 512m or 2g",
     ),
     SettingSpec(
         name="threads",
@@ -199,9 +206,11 @@ def _converted(name: str, raw: Any, origin: str) -> Any:
     good = value is not None and (not spec.choices or value in spec.choices)
     if spec.kind is not str and good:
         good = value > 0 or (value == 0 and spec.may_be_zero)
+    if spec.pattern and good:
+        good = re.fullmatch(spec.pattern, str(value), re.IGNORECASE) is not None
     if not good:
         number = f"a positive {spec.kind.__name__}{' or 0' if spec.may_be_zero else ''}"
-        allowed = " or ".join(spec.choices) or number
+        allowed = " or ".join(spec.choices) or spec.example or number
         raise SetupError(
             f"{raw!r} is not {allowed}", reason=Reason.BAD_SETTING, about=f"{name} ({origin})"
         )

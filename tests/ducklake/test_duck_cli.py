@@ -70,5 +70,19 @@ def test_a_lost_store_is_rebuilt() -> None:
     run("create", "totals", "--query", QUERY)
     for file in Path("lake").glob("dynamic_tables.db*"):
         file.unlink()
+    assert "doctor --rebuild" in run("list", exit_code=2).output
+    for _ in range(2):  # the first try leaves no store that looks like that of an empty lake
+        assert "main.totals" in run("refresh", exit_code=2).output
     assert data("doctor", "--rebuild") == {"restored": ["main.totals"]}
     assert [row["ok"] for row in data("verify")] == [True]
+
+
+def test_a_damaged_store_names_the_way_out() -> None:
+    run("sql", ORDERS)
+    run("create", "totals", "--query", QUERY)
+    (store,) = Path("lake").glob("dynamic_tables.db")
+    store.write_text("no database at all, " * 100)
+    assert "move the file away" in run("refresh", exit_code=2).output
+    for file in Path("lake").glob("dynamic_tables.db*"):
+        file.unlink()
+    assert data("doctor", "--rebuild") == {"restored": ["main.totals"]}

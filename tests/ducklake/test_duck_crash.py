@@ -58,8 +58,8 @@ def make_lake(folder: Path) -> None:
         tables.refresh()
 
 
-def open_lake(folder: Path) -> dt.DynamicTables:
-    tables = dt.connect(f"ducklake:{folder}", say=lambda _: None)
+def open_lake(folder: Path, *, rebuild: bool = False) -> dt.DynamicTables:
+    tables = dt.connect(f"ducklake:{folder}", say=lambda _: None, rebuild=rebuild)
     tables.sql("SET threads = 1")
     return tables
 
@@ -197,9 +197,12 @@ def test_a_lost_store_is_rebuilt(folder: Path) -> None:
         before = {s.definition.name.name: s.definition for s in tables.list()}
     for file in folder.glob(f"{STORE_FILE}*"):
         file.unlink()
-    with open_lake(folder) as tables:
-        assert list(tables.list()) == []
-        assert {name.name for name in tables.rebuild()} == set(before)
+    with pytest.raises(dt.SetupError) as caught:
+        open_lake(folder)
+    assert caught.value.reason is dt.Reason.STORE_MISSING
+    assert all(name in caught.value.message for name in before)
+    with open_lake(folder, rebuild=True) as tables:
+        assert not tables.rebuild()
         assert {s.definition.name.name: s.definition for s in tables.list()} == before
         check(tables)
         tables.sql(MORE)

@@ -81,7 +81,13 @@ def test_settings_have_origins(tmp_path: Path) -> None:
     assert settings.origins["threads"] == "DYNAMIC_TABLES_THREADS"
     never = load_settings({"compact_files": "0"}, environment={}, folder=tmp_path)
     assert never["compact_files"] == 0
-    for bad in ({"nonsense": "1"}, {"threads": "0"}, {"compact_files": "-1"}, {"jvm": "fast"}):
+    for bad in (
+        {"nonsense": "1"},
+        {"threads": "0"},
+        {"compact_files": "-1"},
+        {"jvm": "fast"},
+        {"memory": "lots"},
+    ):
         with pytest.raises(dt.SetupError) as caught:
             load_settings(bad, environment={}, folder=tmp_path)
         assert caught.value.reason is dt.Reason.BAD_SETTING

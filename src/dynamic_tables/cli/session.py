@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ import click
 from rich.console import Console, RenderableType
 
 from dynamic_tables.app import DynamicTables
-from dynamic_tables.connect import STORE_FILE, connect, folder_of, is_ducklake
+from dynamic_tables.connect import STORE_FILE, connect, folder_of, is_ducklake, is_lake
 from dynamic_tables.errors import SetupError
 from dynamic_tables.names import SMALL_LAKE
 from dynamic_tables.reasons import Reason
@@ -42,11 +42,13 @@ class Invocation:
     # Opening
 
     @contextmanager
-    def tables(self, doing: str = "working") -> Generator[DynamicTables]:
+    def tables(
+        self, doing: str = "working", *, opening: Callable[..., DynamicTables] | None = None
+    ) -> Generator[DynamicTables]:
         """The tables of the lake, with its engine; a progress line shows what that is doing."""
         with self.progress() as line:
             line.say("opening" if is_ducklake(self.settings["lake"]) else "starting Spark")
-            opened = connect(settings=self.settings, say=self.note)
+            opened = (opening or connect)(settings=self.settings, say=self.note)
             line.watch(opened, doing)
             try:
                 yield opened
@@ -72,11 +74,14 @@ class Invocation:
         """The embedded store; looking at a lake that is not there must not make one."""
         folder = folder_of(self.settings["lake"])
         if not (folder / STORE_FILE).is_file():
+            there = is_lake(folder)
             raise SetupError(
-                "there is no lake with dynamic tables here",
+                "the lake has no store" if there else "there is no lake here",
                 reason=Reason.STORE_MISSING,
                 about=str(folder),
-                hint="--lake names another folder; `dynamic-tables create` makes a first table",
+                hint="if it had dynamic tables, `dynamic-tables doctor --rebuild` brings them back"
+                if there
+                else "--lake names another folder; `dynamic-tables create` makes a first table",
             )
         return folder / STORE_FILE
 

@@ -19,6 +19,7 @@ from dynamic_tables.cli.declaring import content
 from dynamic_tables.cli.looking import report_text
 from dynamic_tables.cli.program import verb
 from dynamic_tables.cli.session import Invocation
+from dynamic_tables.connect import connect_unchecked
 from dynamic_tables.declare import Declared
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.model import RefreshReport, TableState
@@ -182,7 +183,7 @@ def doctor(run: Invocation, no_spark: bool, rebuild: bool) -> None:
     from dynamic_tables import doctor as checks  # noqa: PLC0415  shares its name with the verb
 
     if rebuild:
-        with run.tables("rebuilding the store of") as tables:
+        with run.tables("rebuilding the store of", opening=connect_unchecked) as tables:
             restored = [str(name) for name in tables.rebuild()]
         shown = "\n".join(f"{name}: restored" for name in restored)
         run.show({"restored": restored}, Text(shown or "the store knows every table of the lake"))

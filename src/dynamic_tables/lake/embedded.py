@@ -101,21 +101,24 @@ def check_packages() -> str:
     return ", ".join(f"{package} {found[package]}" for package in found)
 
 
+def check_startable() -> None:
+    """Say what is missing before anything is made."""
+    check_packages()
+    if _running() is None:
+        check_java()
+
+
 def start(settings: Settings, *, log_file: Path, say: Say) -> Any:
     """The process's Spark context, started on first use."""
     with _starting:
-        from pyspark import SparkContext  # noqa: PLC0415  pyspark is an extra
-
-        running = SparkContext._active_spark_context
-        if running is not None:
-            return _reused(running)
-        check_java()
-        check_packages()
-        return _launch(settings, log_file=log_file, say=say)
+        return _running() or _launch(settings, log_file=log_file, say=say)
 
 
-def _reused(context: Any) -> Any:
-    if context.getConf().get("spark.app.name") != "dynamic-tables":
+def _running() -> Any | None:
+    from pyspark import SparkContext  # noqa: PLC0415  pyspark is an extra
+
+    context = SparkContext._active_spark_context
+    if context is not None and context.getConf().get("spark.app.name") != "dynamic-tables":
         raise SetupError(
             "another Spark session already runs in this process",
             reason=Reason.SESSION_RUNNING,

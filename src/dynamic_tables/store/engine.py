@@ -198,6 +198,11 @@ def _store_error(error: DBAPIError, url: URL) -> SetupError:
         reason, hint = Reason.DISK_FULL, "free some space on the store's disk, then repeat"
     elif code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         reason, hint = Reason.NO_PERMISSION, "the file and its folder must be writable"
+    elif code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+        hint = (
+            "move the file away; `dynamic-tables doctor --rebuild` makes it anew from the lake, "
+            "or bring back a copy"
+        )
     elif code.startswith("SQLITE_BUSY"):
         hint = (
             f"another process has held the store for {BUSY_S:.0f} s: is one stopped or suspended?"

@@ -129,6 +129,11 @@ def _attached(folder: Path) -> Connection:
     return Connection(connection)
 
 
+def check_duckdb() -> None:
+    """Say what is missing before anything is made."""
+    _duckdb()
+
+
 def _duckdb() -> Any:
     """The module, with the extension from its wheel; nothing is downloaded."""
     try:
