@@ -123,8 +123,11 @@ def test_columns_come_and_go(tables: dt.DynamicTables) -> None:
     assert tables.verify("star").ok
     assert tables.verify("below").ok
     tables.sql("ALTER TABLE src DROP COLUMN a")
+    planned = {row.table.name: (row.action, row.reason) for row in tables.plan()}
+    assert planned["star"] == ("skip", "SOURCE_SCHEMA_CHANGED")
     report = tables.refresh(on_error="report")
     assert report["star"].reason == "SOURCE_SCHEMA_CHANGED"
+    assert "src has no column a any more" in (report["star"].error or "")
     assert report["below"].reason == "UPSTREAM_FAILED"
 
 

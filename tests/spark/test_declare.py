@@ -209,3 +209,10 @@ def test_verify_shows_what_differs_and_forgives_rounding(tables: dt.DynamicTable
     assert (record.strategy, record.reason) == ("full", "FOREIGN_CHANGE")
     assert tables.verify("summed").ok
     tables.drop("summed")
+
+
+def test_a_syntax_error_says_where(shared: dt.DynamicTables) -> None:
+    with pytest.raises(dt.InvalidInput) as caught:
+        shared.create("nowhere", "SELECT 1 AS a\nFROM range(1),,")
+    assert "line 2, column 15: [PARSE_SYNTAX_ERROR] Syntax error at or near" in str(caught.value)
+    assert "SQLSTATE" not in str(caught.value)

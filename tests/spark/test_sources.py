@@ -30,10 +30,11 @@ def test_columns_come_and_go(shared: dt.DynamicTables) -> None:
     shared.sql("ALTER TABLE shifts ALTER COLUMN a TYPE BIGINT")
     shared.sql("ALTER TABLE shifts RENAME COLUMN c TO renamed")
     before = bag(shared.read("starred").collect())
+    planned = {row.table.name: row.reason for row in shared.plan("starred", "uses_ab")}
+    assert planned == {"starred": "SOURCE_SCHEMA_CHANGED", "uses_ab": "CHANGED"}
     report = shared.refresh("starred", "uses_ab", on_error="report")
     assert report["starred"].reason == "SOURCE_SCHEMA_CHANGED"
-    assert "a source no longer has" in (report["starred"].error or "")
-    assert "3 columns" in (report["starred"].error or "") or "c" in (report["starred"].error or "")
+    assert "default.shifts has no column c any more" in (report["starred"].error or "")
     assert bag(shared.read("starred").collect()) == before
     built = report["uses_ab"]
     assert (built.action, built.reason) == ("reinitialize", "SOURCE_SCHEMA_CHANGED")

@@ -209,7 +209,7 @@ def test_an_unknown_setting_in_the_file(tmp_path: Path) -> None:
         (["sql", "SELECT 1; CREATE DYNAMIC TABLE x AS"], "[NO_QUERY]"),
         (["sql", "SELECT 'open"], "never closed"),
         (["lst"], "did you mean list?"),
-        (["list"], "there is no lake with dynamic tables here"),
+        (["list"], "there is no lake here"),
     ],
 )
 def test_bad_input(arguments: list[str], said: str) -> None:

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.definition import Column, Definition
-from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake import bags, catalog, committing, parts
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.faults import headline
@@ -23,7 +22,7 @@ from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept
 from dynamic_tables.lake.maintenance import Maintenance
 from dynamic_tables.lake.measure import Meter
-from dynamic_tables.lake.pins import pin_of, unpinned_columns
+from dynamic_tables.lake.pins import pin_of, schema_changed
 from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import quote
 from dynamic_tables.options import RefreshMode
@@ -62,40 +61,19 @@ class SparkArea:
         """The query of a definition at a cut, with the columns it was declared with."""
         reading = self._lake.read_definition(self._session, definition)
         pins = [pin_of(pins, source) for source in definition.sources]
-        changed = self._changed_sources(definition, pins)
+        changed = self._lake.remaining_columns(definition, pins)
         query = self._lake.pinned(
             self._session, reading, definition, pins, instant, columns=changed
         )
         try:
             frame = query.frame(definition.stored_query, definition.namespace)
         except AnalysisException as error:
-            raise self._schema_changed(definition, headline(error)) from error
+            raise schema_changed(definition, changed, headline(error)) from error
         names = [column.name for column in definition.stored_columns]
         if [name.lower() for name in frame.columns] != [name.lower() for name in names]:
-            raise self._schema_changed(definition, _column_change(names, frame.columns))
+            raise schema_changed(definition, changed, _column_change(names, frame.columns))
         frame = frame.toDF(*names)
         return SparkRows(frame=frame, columns=catalog.columns_of(frame._jdf.schema()))
-
-    def _changed_sources(
-        self, definition: Definition, pins: Sequence[Pin]
-    ) -> dict[str, tuple[str, ...]]:
-        """For sources whose columns are not those of CREATE: the columns that still count."""
-        changed = {}
-        for source in definition.sources:
-            pin = pin_of(pins, source)
-            columns = rows_at(self._session, self._lake.location_of(pin.name), pin.version).columns
-            only = unpinned_columns(source, columns)
-            if only is not None:
-                changed[source.name.key] = only
-        return changed
-
-    def _schema_changed(self, definition: Definition, what: str) -> RefreshError:
-        return RefreshError(
-            f"a source no longer has what the query needs: {what}",
-            reason=Reason.SOURCE_SCHEMA_CHANGED,
-            about=str(definition.name),
-            hint="CREATE OR ALTER DYNAMIC TABLE … with a query that fits, or give the column back",
-        )
 
     def delta(
         self,

@@ -171,6 +171,9 @@ class Layout:
     partial_rows: int = 0  # of them: appended beside what is stored of their groups
 
 
+Remaining = Mapping[str, tuple[str, ...]]  # of changed sources, by name key: columns that count
+
+
 class Rows(Protocol):
     """The result of a query at a cut, ready to be written."""
 
@@ -214,6 +217,7 @@ class Lake(Protocol):
     # Refreshing
     def source_state(self, source: Source) -> SourceState: ...
     def moved(self, source: Source, since: int, to: int) -> bool: ...
+    def remaining_columns(self, definition: Definition, pins: Sequence[Pin]) -> Remaining: ...
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental: ...
     def query_columns(self, definition: Definition) -> tuple[Column, ...]: ...
     def sizes(self, definition: Definition, moves: Moves) -> Sizes | None: ...  # None: not known

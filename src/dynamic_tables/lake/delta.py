@@ -26,14 +26,22 @@ from dynamic_tables.lake.base import (
     DynamicSources,
     Moves,
     Progress,
+    Remaining,
     Sizes,
     SourceState,
 )
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
+from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, changed_rows, commits_between
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
-from dynamic_tables.lake.pins import hidden_sources, known_sources, pin_of, shown_columns
+from dynamic_tables.lake.pins import (
+    hidden_sources,
+    known_sources,
+    pin_of,
+    remaining,
+    shown_columns,
+)
 from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
@@ -228,6 +236,12 @@ class SparkLake(StoredTables):
     def _commits_of(self, source: Source, moves: Moves) -> tuple[Commit, ...]:
         old, new = pin_of(moves.before, source), pin_of(moves.after, source)
         return self.source_commits(source, old.version, new.version)
+
+    def remaining_columns(self, definition: Definition, pins: Sequence[Pin]) -> Remaining:
+        def columns_at(pin: Pin) -> list[str]:
+            return rows_at(self.spark, self.location_of(pin.name), pin.version).columns
+
+        return remaining(definition, pins, columns_at)
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
         """How the query can be kept up to date by changes."""

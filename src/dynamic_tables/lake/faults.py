@@ -13,6 +13,8 @@ from dynamic_tables.reasons import Reason
 
 SPARK_FAULTS = (PySparkException, Py4JError, Py4JNetworkError, ConnectionError)
 
+PLACE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+;?)?(\s*\(line \d+, pos \d+\))?\s*$")
+
 # Surroundings first, then what is gone.
 _WORDS = (
     (
@@ -34,9 +36,16 @@ def told(error: BaseException, *, about: str) -> RefreshError:
 
 
 def headline(error: BaseException) -> str:
-    """The sentence in an error: Spark's own message without plans and stack traces."""
+    """The sentence in an error: Spark's own message without plans and stack traces.
+
+    Places are left out too: they are those of the text that Spark got.
+    """
     if isinstance(error, DynamicTablesError):
         return error.message
+    return PLACE.sub("", _sentence(error))
+
+
+def _sentence(error: BaseException) -> str:
     if isinstance(error, Py4JJavaError):
         return _root_message(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

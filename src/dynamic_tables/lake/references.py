@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from dynamic_tables.compiler.references import Clock, ClockReference, Reference, TableReference
 from dynamic_tables.errors import InvalidInput, StatementError
 from dynamic_tables.lake import jvm
+from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.names import SUBSTITUTED
 from dynamic_tables.reasons import Reason
@@ -344,7 +345,6 @@ def sql_function_text(spark: SparkSession, parts: list[str]) -> str | None:
 def _not_a_query(spark: SparkSession, text: str, error: ParseException) -> InvalidInput:
     """Tell a syntax error from a statement that is no query, or from several statements."""
     parameters = error.getMessageParameters() or {}
-    first_line = str(error).strip().splitlines()[0]
     position = _position(text, error)
     if parameters.get("error") == "';'":
         return StatementError(
@@ -363,7 +363,7 @@ def _not_a_query(spark: SparkSession, text: str, error: ParseException) -> Inval
             hint="a dynamic table is declared by a SELECT",
         )
     return StatementError(
-        first_line,
+        headline(error),
         reason=Reason.SYNTAX,
         text=text,
         position=position,
@@ -373,9 +373,11 @@ def _not_a_query(spark: SparkSession, text: str, error: ParseException) -> Inval
 
 def _position(text: str, error: ParseException) -> int:
     """Where Spark says the error is; 0 if it does not say."""
-    for context in error.getQueryContext():
-        return min(context.startIndex(), len(text))
-    return 0
+    told = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
+    if told is None:
+        return 0
+    before = text.splitlines(keepends=True)[: int(told[1]) - 1]
+    return min(sum(map(len, before)) + int(told[2]), len(text))
 
 
 def _parses_as_statement(spark: SparkSession, text: str) -> bool:

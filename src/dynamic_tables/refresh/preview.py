@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError
-from dynamic_tables.model import Action, Estimate, Strategy, TableState
+from dynamic_tables.lake.base import Lake
+from dynamic_tables.lake.pins import lost_columns, schema_changed
+from dynamic_tables.lake.plans import read_columns, source_names
+from dynamic_tables.model import Action, Estimate, Pin, Strategy, TableState
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
@@ -117,6 +122,24 @@ def _planned(
     )
 
 
+def _check_columns(lake: Lake, definition: Definition, pins: Sequence[Pin]) -> None:
+    """A refresh would fail without a column that the query reads."""
+    changed = lake.remaining_columns(definition, pins)
+    lost = lost_columns(definition, changed)
+    if not lost:
+        return
+    plan = lake.plan_of(definition)
+    if isinstance(plan, DeltaPlan):
+        read = [
+            (source, column)
+            for name, source in source_names(definition).items()
+            for column in read_columns(definition, plan, name)
+        ]
+        lost = [gone for gone in lost if gone in read]
+    if lost:
+        raise schema_changed(definition, changed)
+
+
 def _decide(
     context: Context,
     refresh: GraphRefresh,
@@ -141,5 +164,7 @@ def _decide(
         history=lambda: context.store.history(definition.table_id, REMEMBERED),
     )
     facts = replace(facts, moved=facts.moved | pending)
+    if facts.moved:
+        _check_columns(context.lake, definition, pins)
     names = {source.name.key: str(source.name) for source in definition.sources}
     return decide(facts), sorted(names[key] for key in facts.moved), facts

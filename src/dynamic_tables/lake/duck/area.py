@@ -17,8 +17,8 @@ import duckdb
 from dynamic_tables.compiler import duck_bags as bags
 from dynamic_tables.compiler.plan import DeltaPlan, Situation, Tables
 from dynamic_tables.definition import Column, Definition
-from dynamic_tables.errors import InternalError, RefreshError
-from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
+from dynamic_tables.errors import InternalError
+from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Remaining, Stamp
 from dynamic_tables.lake.duck import own, parts
 from dynamic_tables.lake.duck.catalog import Table, described
 from dynamic_tables.lake.duck.connection import Connection
@@ -27,7 +27,7 @@ from dynamic_tables.lake.duck.faults import headline
 from dynamic_tables.lake.duck.log import packed
 from dynamic_tables.lake.duck.text import columns_sql, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable, stored_form
-from dynamic_tables.lake.pins import pin_of, unpinned_columns
+from dynamic_tables.lake.pins import pin_of, schema_changed
 from dynamic_tables.lake.plans import same_types
 from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import RESERVED_PREFIX, SMALL_LAKE
@@ -73,10 +73,9 @@ class DuckArea:
     def compute(self, definition: Definition, pins: Sequence[Pin], instant: datetime) -> DuckRows:
         """The query of a definition at a cut, with the columns it was declared with."""
         pins = [pin_of(pins, source) for source in definition.sources]
-        text = self._lake.pinned(
-            definition, pins, instant, columns=self._changed_sources(definition, pins)
-        )
-        columns = self._described(definition, text)
+        changed = self._lake.remaining_columns(definition, pins)
+        text = self._lake.pinned(definition, pins, instant, columns=changed)
+        columns = self._described(definition, text, changed)
         names = columns_sql([column.name for column in definition.stored_columns])
         kept = stored_form(text, columns)
         self._cursor.execute(
@@ -85,35 +84,25 @@ class DuckArea:
         )
         return DuckRows(columns=self._named(definition, storable(columns)))
 
-    def _described(self, definition: Definition, text: str) -> tuple[Column, ...]:
+    def _described(
+        self, definition: Definition, text: str, changed: Remaining
+    ) -> tuple[Column, ...]:
         """What the query gives now; refuses other columns than those declared."""
         try:
             columns = described(self._cursor.execute(f"DESCRIBE {text}").fetchall())
         except (duckdb.BinderException, duckdb.CatalogException) as error:
-            raise _schema_changed(definition, headline(error)) from error
+            raise schema_changed(definition, changed, headline(error)) from error
         check_columns(columns[: len(definition.columns)])
         declared = [column.name.lower() for column in definition.stored_columns]
         if [column.name.lower() for column in columns] != declared:
             gone = [name for name in declared if name not in {c.name.lower() for c in columns}]
             what = f"column {', '.join(gone) or '(order)'} is missing from its result"
-            raise _schema_changed(definition, what)
+            raise schema_changed(definition, changed, what)
         return columns
 
     def _named(self, definition: Definition, columns: Sequence[Column]) -> tuple[Column, ...]:
         pairs = zip(definition.stored_columns, columns, strict=True)
         return tuple(Column(name=declared.name, type=found.type) for declared, found in pairs)
-
-    def _changed_sources(
-        self, definition: Definition, pins: Sequence[Pin]
-    ) -> dict[str, tuple[str, ...]]:
-        """For sources whose columns are not those of CREATE: the columns that still count."""
-        changed = {}
-        for source, pin in zip(definition.sources, pins, strict=True):
-            present = self._lake.columns_at(pin.source_id, pin.version)
-            only = unpinned_columns(source, [column.name for column in present])
-            if only is not None:
-                changed[source.name.key] = only
-        return changed
 
     def delta(
         self,
@@ -399,12 +388,3 @@ def _typed(definition: Definition) -> str:
 def _readable(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
     values = dict(zip(names, row, strict=False))
     return {"_difference": "missing" if row[len(names)] > 0 else "unexpected", **values}
-
-
-def _schema_changed(definition: Definition, what: str) -> RefreshError:
-    return RefreshError(
-        f"a source no longer has what the query needs: {what}",
-        reason=Reason.SOURCE_SCHEMA_CHANGED,
-        about=str(definition.name),
-        hint="CREATE OR ALTER DYNAMIC TABLE … with a query that fits, or give the column back",
-    )

@@ -19,6 +19,7 @@ from dynamic_tables.lake.base import (
     Analysis,
     DynamicSources,
     Progress,
+    Remaining,
     SourceState,
 )
 from dynamic_tables.lake.duck.analysis import check_clock, check_select_list
@@ -38,7 +39,13 @@ from dynamic_tables.lake.duck.references import find_references, not_pinnable
 from dynamic_tables.lake.duck.text import MAIN, literal, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable
 from dynamic_tables.lake.duck.user import UserStatements, settings_of
-from dynamic_tables.lake.pins import hidden_sources, known_sources, pin_of, shown_columns
+from dynamic_tables.lake.pins import (
+    hidden_sources,
+    known_sources,
+    pin_of,
+    remaining,
+    shown_columns,
+)
 from dynamic_tables.lake.plans import Opaque, Plans, source_names
 from dynamic_tables.lake.under_way import UnderWay
 from dynamic_tables.model import Pin, utc_now
@@ -298,6 +305,12 @@ class DuckLake(UserStatements):
         pins = [pin_of(pins, source) for source in definition.sources]
         shown = shown_columns(known_sources(definition))
         return self.pinned(definition, pins, instant, columns=shown)
+
+    def remaining_columns(self, definition: Definition, pins: Sequence[Pin]) -> Remaining:
+        def columns_at(pin: Pin) -> list[str]:
+            return [column.name for column in self.columns_at(pin.source_id, pin.version)]
+
+        return remaining(definition, pins, columns_at)
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
         """How the query can be kept up to date by changes."""
