@@ -92,7 +92,7 @@ class Declarations:
         try:
             self._lake.lay_out(definition)
             reached(Step.LAID_OUT, str(name))
-            report = self._load(definition)
+            report = self._load(definition, otherwise="nothing was created")
         except BaseException:  # Ctrl-C too must leave no trace of a half-made table
             self._undo_unless_held(definition)
             raise
@@ -148,8 +148,9 @@ class Declarations:
         return Graph(state.definition for state in self._store.tables())
 
     def _load(
-        self, definition: Definition, *, forced: Strategy | None = None
+        self, definition: Definition, *, forced: Strategy | None = None, otherwise: str
     ) -> RefreshReport | None:
+        """Fill a table; `otherwise` is what stands if that fails."""
         if definition.options.initialize is Initialize.ON_SCHEDULE:
             return None
         request = Request(
@@ -157,7 +158,8 @@ class Declarations:
         )
         report = GraphRefresh(self._context, request).run()
         if not report.ok:
-            raise RefreshFailed(report)
+            hint = f"{otherwise}; mend the query or its data, then CREATE again"
+            raise RefreshFailed(report, hint=hint)
         return report
 
     def _undo_unless_held(self, definition: Definition) -> None:
@@ -192,7 +194,9 @@ class Declarations:
         self._say(self._cost(old, analysis, same_query=same_query))
         self._save(old, new)
         try:
-            report = self._load(new, forced=Strategy.FULL)
+            report = self._load(
+                new, forced=Strategy.FULL, otherwise="the table and its query are as they were"
+            )
         except BaseException:  # Ctrl-C too must leave the definition that fits the rows
             self._save(new, replace(old, revision=new.revision + 1))
             raise

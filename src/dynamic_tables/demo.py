@@ -110,7 +110,7 @@ def _check_empty(keep: Path | None) -> None:
             "the folder is not empty",
             reason=Reason.ALREADY_EXISTS,
             about=str(keep),
-            hint="name a new folder: dynamic-tables demo --keep ./shop",
+            hint=f"name a new folder: dynamic-tables demo --keep {keep}-2",
         )
 
 

@@ -122,7 +122,7 @@ class RefreshFailed(DynamicTablesError):
 
     exit_code = 3
 
-    def __init__(self, report: RefreshReport) -> None:
+    def __init__(self, report: RefreshReport, *, hint: str | None = None) -> None:
         self.report = report
         failed = report.failed
         first = failed[0]
@@ -132,7 +132,7 @@ class RefreshFailed(DynamicTablesError):
             f"{first.error}{others}",
             reason=first.reason,
             about=str(first.table),
-            hint=f"{first.note}; {history}" if first.note else history,
+            hint=hint or (f"{first.note}; {history}" if first.note else history),
         )
 
     @property

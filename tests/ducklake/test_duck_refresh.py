@@ -116,3 +116,13 @@ def test_a_strategy_can_be_asked_for(tables: dt.DynamicTables, strategy: str) ->
         tables.refresh("sums", strategy=strategy)
         assert tables.history("sums")[0].strategy == strategy
     check(tables)
+
+
+def test_a_failing_create_says_that_nothing_was_created(tables: dt.DynamicTables) -> None:
+    tables.sql("CREATE TABLE words (w VARCHAR)")
+    tables.sql("INSERT INTO words VALUES ('one')")
+    with pytest.raises(dt.RefreshFailed) as caught:
+        tables.create("numbers", "SELECT w::INT AS n FROM words")
+    assert caught.value.about == "main.numbers"
+    assert "nothing was created" in (caught.value.hint or "")
+    assert list(tables.list()) == []

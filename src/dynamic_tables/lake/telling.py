@@ -15,7 +15,8 @@ WAYS_OUT = {
     Reason.INTERRUPTED: "the table is as it was; refresh again",
     Reason.DISK_FULL: "free some space, then refresh again",
     Reason.NO_PERMISSION: "give this user read and write access to the folder",
-    Reason.HISTORY_GONE: "refresh it together with its sources: refresh(..., upstream=True)",
+    Reason.HISTORY_GONE: "refresh it together with its sources: refresh(..., upstream=True); "
+    "REFRESH DYNAMIC TABLE … FULL recomputes it from what there is now",
     Reason.QUERY_FAILED: "the table is as it was; mend the query or its data, then refresh again",
 }
 

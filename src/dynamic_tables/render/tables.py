@@ -146,7 +146,7 @@ def explanation_text(explained: Explanation) -> RenderableType:
 def _next_refresh(planned: Planned) -> dict[str, Cell]:
     """What would be done, what every strategy would cost, and what either storage would."""
     way = planned.strategy.value if planned.strategy else planned.action.value
-    facts: dict[str, Cell] = {"next refresh": f"{way} ({planned.reason.value}) {planned.detail}"}
+    facts: dict[str, Cell] = {"refreshed alone": f"{way} ({planned.reason.value}) {planned.detail}"}
     if planned.estimates:
         facts["would take"] = ", ".join(
             f"{e.strategy.value} {e.seconds:.1f} s ({e.bytes:,} bytes)" for e in planned.estimates
