@@ -16,7 +16,7 @@ from dynamic_tables.lake.duck import parts
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.opening import Instance, close_instance
 from dynamic_tables.lake.duck.references import find_references
-from dynamic_tables.lake.duck.result import Result, fetched
+from dynamic_tables.lake.duck.result import Result, Rows
 from dynamic_tables.lake.duck.stored import StoredTables
 from dynamic_tables.lake.duck.text import MAIN, columns_sql, literal, name_sql, quote, shown_sql
 from dynamic_tables.names import SHOWN, SMALL_LAKE, qualify
@@ -81,17 +81,14 @@ class UserStatements(StoredTables):
         """A statement of the user; its rows are those of this moment."""
         try:
             with self._user_lock, self._user.turn:
-                relation = self._user.sql(text)
-                if relation is not None:
-                    relation.execute()
-                return Result(relation)
+                return Result(self._user.sql(text))
         finally:
             self._instance.changed()
 
     def fetched(self, cursor: Connection, query: str) -> list[tuple[Any, ...]]:
         relation = cursor.sql(query)
         assert relation is not None, "a query has rows"
-        return fetched(relation)
+        return Rows(relation).first(None)
 
     def read(self, definition: Definition, version: int | None) -> Result:
         if version is None:

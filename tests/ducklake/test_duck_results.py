@@ -1,0 +1,71 @@
+"""What statements on DuckLake give: rows of the moment, and errors that name object and way out."""
+
+from __future__ import annotations
+
+import pytest
+
+import dynamic_tables as dt
+from dynamic_tables.store import QUERYABLE
+
+
+@pytest.fixture(scope="module")
+def lake(shared: dt.DynamicTables) -> dt.DynamicTables:
+    shared.sql("CREATE TABLE orders (id INT, customer INT, amount INT)")
+    shared.sql("INSERT INTO orders VALUES (1, 1, 5), (2, 1, 6)")
+    shared.create("totals", "SELECT customer, count(*) AS n FROM orders GROUP BY customer")
+    return shared
+
+
+@pytest.mark.parametrize("name", sorted(QUERYABLE))
+def test_the_store_can_be_queried(
+    lake: dt.DynamicTables, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = lake.sql(f"SELECT * FROM {name}")
+    assert found.fetchall() == found.fetchall() == found.limit(100).collect()
+    found.show()
+    assert found.columns[0] in capsys.readouterr().out
+    counted = lake.sql(f"SELECT count(*) AS n FROM {name}").fetchall()
+    assert counted == [(len(found.fetchall()),)]
+
+
+@pytest.mark.parametrize("kind", ["INT", "TIMESTAMPTZ"])
+def test_rows_are_those_of_the_moment(lake: dt.DynamicTables, kind: str) -> None:
+    lake.sql(f"CREATE OR REPLACE TABLE moments (k INT, moment {kind})")
+    lake.sql("INSERT INTO moments VALUES (1, NULL)")
+    found = lake.sql("SELECT * FROM moments")
+    other = lake.read("totals")
+    lake.sql("INSERT INTO moments VALUES (2, NULL)")
+    assert found.limit(10).fetchall() == [(1, None)]
+    assert found.fetchall() == found.collect() == [(1, None)]
+    assert str(found) == "k  moment\n1  NULL"
+    assert found.where("k > 0").fetchall() == [(1, None), (2, None)]  # it asks again
+    assert other.fetchall() == [(1, 2)]
+
+
+def test_rows_are_asked_for_bit_by_bit(lake: dt.DynamicTables) -> None:
+    found = lake.sql("SELECT range AS n, range % 2 AS n FROM range(10000) ORDER BY range DESC")
+    assert found.columns == ["n", "n"]
+    assert found.limit(2).limit(5).fetchall() == [(9999, 1), (9998, 0)]
+    assert str(found.limit(1)) == "n     n\n9999  1"
+    assert str(found).endswith("9980  0\n… the first 20 rows")
+    assert found.limit(3).fetchall() == found.fetchall()[:3]
+    assert len(found.fetchall()) == 10000
+    assert found.limit(20000).fetchall() == found.fetchall()
+    assert str(lake.sql("SET threads = 1")) == "done"
+
+
+def test_statements_that_are_no_select_run_once(lake: dt.DynamicTables) -> None:
+    lake.sql("CREATE TEMP TABLE kept (k INT)")
+    found = lake.sql("INSERT INTO kept VALUES (1) RETURNING k")
+    assert found.fetchall() == found.fetchall() == [(1,)]
+    assert lake.sql("SELECT * FROM kept").fetchall() == [(1,)]
+    lake.sql("DROP TABLE kept")
+    pivoted = lake.sql("PIVOT orders ON id USING sum(amount) GROUP BY customer")
+    assert pivoted.fetchall() == [(1, 5, 6)]
+
+
+def test_where_that_cannot_be_asked_says_so(lake: dt.DynamicTables) -> None:
+    for found in (lake.sql("SELECT * FROM refresh_history"), lake.read("totals")):
+        with pytest.raises(dt.InvalidInput) as caught:
+            found.where("nonsense > 1")
+        assert "into the statement" in str(caught.value.hint)
