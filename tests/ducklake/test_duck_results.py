@@ -69,3 +69,25 @@ def test_where_that_cannot_be_asked_says_so(lake: dt.DynamicTables) -> None:
         with pytest.raises(dt.InvalidInput) as caught:
             found.where("nonsense > 1")
         assert "into the statement" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("query", "column"),
+    [
+        ("SELECT id + 1 FROM orders", "id + 1"),
+        ("SELECT count(distinct customer) FROM orders", "count(distinct customer)"),
+        ("SELECT id, (id + amount) * 2, 3 FROM orders", "(id + amount) * 2"),
+        ("WITH o AS (SELECT id + 1 AS i FROM orders) SELECT -i FROM o", "-i"),
+        ("(SELECT id, 'a,b' || id FROM orders) UNION ALL SELECT 1, 'x'", "'a,b' || id"),
+        ("SELECT CASE WHEN id > 1 THEN 2 END\nFROM orders", "CASE WHEN id > 1 THEN 2 END"),
+        ("SELECT (SELECT max(id) FROM orders) + 1 FROM orders", "(SELECT max(id) FROM orders) + 1"),
+        ("FROM orders SELECT sum(id) OVER (ORDER BY id)", "sum(id) OVER (ORDER BY id)"),
+        ("SELECT 7", "7"),
+    ],
+)
+def test_the_column_without_a_name_is_quoted(
+    lake: dt.DynamicTables, query: str, column: str
+) -> None:
+    with pytest.raises(dt.InvalidInput) as caught:
+        lake.explain(query)
+    assert (caught.value.reason, caught.value.about) == (dt.Reason.BAD_COLUMNS, column)
