@@ -109,7 +109,7 @@ class DynamicTables:
                     on_error="raise",
                 )
             case ddl.ExplainStatement(target=ddl.CreateStatement() as create):
-                return self.explain(create.query)
+                return self._explain_query(create.query, create.before)
             case ddl.ExplainStatement(target=tuple() as parts):
                 return self._explain_table(self._state_of(parts))
             case ddl.ShowStatement():
@@ -317,7 +317,10 @@ class DynamicTables:
             state = None  # not a name, so it is a query
         if state is not None:
             return self._explain_table(state)
-        return explained(self._lake, self._declarations.defined(query_or_name), None)
+        return self._explain_query(query_or_name)
+
+    def _explain_query(self, query: str, before: str = "") -> Explanation:
+        return explained(self._lake, self._declarations.defined(query, before), None)
 
     def _explain_table(self, state: TableState) -> Explanation:
         described = explained(self._lake, state.definition, state.build)

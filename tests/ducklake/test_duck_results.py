@@ -91,3 +91,37 @@ def test_the_column_without_a_name_is_quoted(
     with pytest.raises(dt.InvalidInput) as caught:
         lake.explain(query)
     assert (caught.value.reason, caught.value.about) == (dt.Reason.BAD_COLUMNS, column)
+
+
+BROKEN = "SELECT id FROM orders GROUP"
+
+
+@pytest.mark.parametrize(
+    ("statement", "about", "line", "column"),
+    [
+        (f"CREATE DYNAMIC TABLE x AS {BROKEN}", "main.x", 1, 54),
+        (f"CREATE OR ALTER DYNAMIC TABLE totals AS\n  {BROKEN};", "main.totals", 2, 30),
+        (f"EXPLAIN CREATE DYNAMIC TABLE x AS {BROKEN}", "the query", 1, 62),
+    ],
+)
+def test_the_place_of_an_error_is_in_the_statement(
+    lake: dt.DynamicTables, statement: str, about: str, line: int, column: int
+) -> None:
+    with pytest.raises(dt.StatementError) as caught:
+        lake.sql(statement)
+    error = caught.value
+    assert (error.reason, error.about) == (dt.Reason.SYNTAX, about)
+    assert (error.line, error.column) == (line, column)
+    assert "DuckDB" in str(error.hint)
+
+
+def test_errors_of_a_query_name_the_table(lake: dt.DynamicTables) -> None:
+    with pytest.raises(dt.StatementError) as broken:
+        lake.create("x", BROKEN)
+    assert (broken.value.about, broken.value.column) == ("main.x", len(BROKEN) + 1)
+    with pytest.raises(dt.InvalidInput) as wrong:
+        lake.create("x", "SELECT id + true AS i FROM orders")
+    assert (wrong.value.reason, wrong.value.about) == (dt.Reason.ANALYSIS_FAILED, "main.x")
+    with pytest.raises(dt.InvalidInput) as wrong:
+        lake.explain("SELECT nope FROM orders")
+    assert wrong.value.about == "the query"

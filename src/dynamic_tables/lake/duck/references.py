@@ -127,7 +127,11 @@ def _no_select(text: str, answer: Tree) -> InvalidInput:
     if answer["error_type"] == "parser":
         place = _place(text.encode(), int(answer.get("position", 0)))
         return StatementError(
-            answer["error_message"], reason=Reason.SYNTAX, text=text, position=place
+            answer["error_message"],
+            reason=Reason.SYNTAX,
+            text=text,
+            position=place,
+            hint="the query must be DuckDB's SQL; try it with tables.sql first",
         )
     return InvalidInput(
         "a dynamic table is declared by a SELECT",
