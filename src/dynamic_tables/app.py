@@ -29,6 +29,7 @@ from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.cut import common_states
 from dynamic_tables.refresh.preview import Planned, preview, preview_of
 from dynamic_tables.refresh.run import GraphRefresh, Request, current_builds
+from dynamic_tables.refresh.versions import at_versions
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import QUERYABLE, Store
 
@@ -271,7 +272,9 @@ class DynamicTables:
     def read(self, names: str | Sequence[str], *, version: int | None = None) -> Any:
         """A table as a DataFrame; several names give a dict of DataFrames, all at one cut."""
         if isinstance(names, str):
-            return self._lake.read(self._loaded(names).definition, version)
+            definition = self._loaded(names).definition
+            with at_versions(self._lake, definition, version):
+                return self._lake.read(definition, version)
         states = {name: self._loaded(name) for name in names}
         ids = [state.definition.table_id for state in states.values()]
         builds = common_states(ids, current_builds(self.graph(), self._store))
@@ -289,7 +292,9 @@ class DynamicTables:
 
     def changes(self, name: str, start: int, end: int) -> Any:
         """What changed in a table between two of its versions: declared columns and the feed's."""
-        return self._lake.changes(self._loaded(name).definition, start, end)
+        definition = self._loaded(name).definition
+        with at_versions(self._lake, definition, start, end):
+            return self._lake.changes(definition, start, end)
 
     def list(self) -> Sequence[TableState]:
         """All dynamic tables, by name."""

@@ -125,3 +125,34 @@ def test_errors_of_a_query_name_the_table(lake: dt.DynamicTables) -> None:
     with pytest.raises(dt.InvalidInput) as wrong:
         lake.explain("SELECT nope FROM orders")
     assert wrong.value.about == "the query"
+
+
+@pytest.mark.parametrize("storage", ["IN_PLACE", "MERGE_ON_READ"])
+def test_versions_that_are_not_there(lake: dt.DynamicTables, storage: str) -> None:
+    name = f"versions_{storage.lower()}"
+    lake.create(name, "SELECT id, count(*) AS n FROM orders GROUP BY id", storage=storage)
+    newest = lake.show(name).build.version  # type: ignore[union-attr]
+    asked = [
+        lambda: lake.read(name, version=newest + 500),
+        lambda: lake.read(name, version=0),
+        lambda: lake.changes(name, newest + 500, newest + 510),
+        lambda: lake.changes(name, newest, newest + 510),
+        lambda: lake.changes(name, 0, 0),
+    ]
+    for ask in asked:
+        with pytest.raises(dt.InvalidInput) as caught:
+            ask()
+        assert (caught.value.reason, caught.value.about) == (
+            dt.Reason.HISTORY_GONE,
+            f"main.{name}",
+        )
+        assert f"newest version is {newest}" in str(caught.value.hint)
+    assert len(lake.read(name, version=newest).fetchall()) == 2
+    lake.drop(name)
+
+
+@pytest.mark.parametrize("versions", [(3, 2), (-1, 4), ("1", 2), (True, 2), (1, 2.5)])
+def test_versions_that_cannot_be(lake: dt.DynamicTables, versions: tuple) -> None:
+    with pytest.raises(dt.InvalidInput) as caught:
+        lake.changes("totals", *versions)
+    assert caught.value.reason is dt.Reason.BAD_VALUE

@@ -11,7 +11,7 @@ from dynamic_tables.compiler import duck_bags as bags
 from dynamic_tables.compiler.duck_sql import CHANGE, SIGN, SNAPSHOT, feed
 from dynamic_tables.compiler.emit import WEIGHT
 from dynamic_tables.definition import Definition, InParts
-from dynamic_tables.errors import DynamicTablesError, SetupError
+from dynamic_tables.errors import DynamicTablesError, RefreshError, SetupError
 from dynamic_tables.lake.duck import parts
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.opening import Instance, close_instance
@@ -116,8 +116,15 @@ class UserStatements(StoredTables):
     ) -> str:
         """What became of the groups, commit by commit."""
         columns = columns_sql([column.name for column in definition.stored_columns])
+        commits = self.commits(definition, start - 1, end)
+        if not commits or commits[0].version < end:
+            raise RefreshError(
+                f"the lake has no version {end}",
+                reason=Reason.HISTORY_GONE,
+                about=str(definition.name),
+            )
         found = []
-        for commit in self.commits(definition, start - 1, end):
+        for commit in commits:
             if commit.changes_data or not found:  # one at least, for the columns
                 version = commit.version
                 name = self.catalog.name_at(self.stored_table(definition).source_id, version)
