@@ -112,6 +112,8 @@ def test_help_names_every_verb_and_setting() -> None:
     text = run("--help").stdout
     assert all(f"\n  {verb} " in text for verb in VERBS)
     assert all(f"--{spec.name.replace('_', '-')}" in text for spec in SETTINGS)
+    assert "--json " in text
+    assert "--debug " in text
     assert sorted(program.commands) == sorted(VERBS)
 
 
@@ -189,6 +191,9 @@ def test_an_unknown_setting_in_the_file(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["create"], "Missing argument"),
+        (["sql", ""], "there is no statement [NO_QUERY]"),
+        (["sql", " ; -- nothing"], "there is no statement [NO_QUERY]"),
+        (["demo", "--json"], "it has no data for --json"),
         (["create", "x"], "one of --query and --file is needed [NO_QUERY]"),
         (["create", "x", "--query", "SELECT 1", "--nonsense", "1"], "No such option"),
         (["create", "x", "--query", "SELECT 1", "--file", "nowhere.sql"], "No such file"),
