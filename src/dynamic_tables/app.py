@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dynamic_tables import ddl
 from dynamic_tables.answers import Explanation, Verification, explained
@@ -240,6 +240,13 @@ class DynamicTables:
         on_error: OnError = "raise",
     ) -> RefreshReport:
         """Bring tables up to date at one cut: those named, or all."""
+        if on_error not in get_args(OnError):
+            raise InvalidInput(
+                f"on_error={on_error!r} says nothing",
+                reason=Reason.BAD_VALUE,
+                about=", ".join(names) or "refresh",
+                hint="one of " + ", ".join(get_args(OnError)),
+            )
         return self._refresh(
             [self._state(name) for name in names],
             upstream=upstream,

@@ -116,3 +116,10 @@ def test_a_strategy_can_be_asked_for(tables: dt.DynamicTables, strategy: str) ->
         tables.refresh("sums", strategy=strategy)
         assert tables.history("sums")[0].strategy == strategy
     check(tables)
+
+
+def test_what_happens_on_an_error_is_one_of_two(tables: dt.DynamicTables) -> None:
+    with pytest.raises(dt.InvalidInput) as caught:
+        tables.refresh(on_error="ignore")  # type: ignore[arg-type]
+    assert (caught.value.reason, caught.value.about) == (dt.Reason.BAD_VALUE, "refresh")
+    assert caught.value.hint == "one of raise, report"
