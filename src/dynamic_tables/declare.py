@@ -51,6 +51,11 @@ class Declared:
     report: RefreshReport | None = None  # of the load, if there was one
     notes: tuple[str, ...] = ()  # what the user may want to know or do
 
+    def __str__(self) -> str:
+        loaded = [str(self.report)] if self.report else []
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join([f"{self.table}: {self.did}", *loaded, *notes])
+
     def as_json(self) -> dict[str, Any]:
         return {
             "table": str(self.table),

@@ -156,3 +156,33 @@ def test_versions_that_cannot_be(lake: dt.DynamicTables, versions: tuple) -> Non
     with pytest.raises(dt.InvalidInput) as caught:
         lake.changes("totals", *versions)
     assert caught.value.reason is dt.Reason.BAD_VALUE
+
+
+def test_what_comes_back_can_be_printed(tables: dt.DynamicTables) -> None:
+    assert str(tables.refresh()) == "there are no dynamic tables to refresh"
+    assert str(tables.graph()) == "no dynamic tables yet"
+    tables.sql("CREATE TABLE o (k INT, word VARCHAR)")
+    tables.sql("INSERT INTO o VALUES (1, '1')")
+    made = str(tables.create("t", "SELECT k, sum(word::INT) AS s FROM o GROUP BY k"))
+    version = tables.show("t").build.version  # type: ignore[union-attr]
+    first, second, *_ = made.splitlines()
+    assert first == "main.t: created"
+    assert second.startswith(f"main.t@{version}: initialize full (FIRST_LOAD), +1, reads main.o@")
+    assert str(tables.graph()) == "main.t reads main.o"
+    assert str(tables.show("t")) == f"main.t@{version}: active"
+    explained = str(tables.explain("t"))
+    assert explained.startswith("main.t: can be refreshed by ")
+    assert "\nnext refresh of main.t: " in explained
+    assert str(tables.explain("SELECT k FROM o LIMIT 1")).splitlines()[0] == (
+        "the query: can be refreshed by no_data, full"
+    )
+    assert str(tables.verify("t")) == f"✓ main.t@{version} equals its query"
+    tables.sql("INSERT INTO o VALUES (2, '7')")
+    (planned,) = tables.plan()
+    assert str(planned) == "main.t: refresh merge (CHANGED), changed: main.o"
+    assert ": refresh merge (CHANGED), +1, reads main.o@" in str(tables.refresh())
+    tables.sql("INSERT INTO o VALUES (3, 'seven')")
+    line, error, hint = str(tables.refresh(on_error="report")).splitlines()
+    assert line.startswith("main.t: skip (QUERY_FAILED), ")
+    assert error.startswith("  main.t: ")
+    assert hint.startswith("    hint: ")
