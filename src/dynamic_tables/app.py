@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dynamic_tables import ddl
 from dynamic_tables.answers import Explanation, Verification, explained
 from dynamic_tables.declare import Declarations, Declared
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Lake
@@ -279,9 +280,7 @@ class DynamicTables:
     def read(self, names: str | Sequence[str], *, version: int | None = None) -> Any:
         """A table as a DataFrame; several names give a dict of DataFrames, all at one cut."""
         if isinstance(names, str):
-            definition = self._loaded(names).definition
-            with at_versions(self._lake, definition, version):
-                return self._lake.read(definition, version)
+            return self._read(self._loaded(names).definition, version)
         states = {name: self._loaded(name) for name in names}
         ids = [state.definition.table_id for state in states.values()]
         builds = common_states(ids, current_builds(self.graph(), self._store))
@@ -293,9 +292,13 @@ class DynamicTables:
                 hint="refresh them together, then read",
             )
         return {
-            name: self._lake.read(state.definition, builds[state.definition.table_id].version)
+            name: self._read(state.definition, builds[state.definition.table_id].version)
             for name, state in states.items()
         }
+
+    def _read(self, definition: Definition, version: int | None) -> Any:
+        with at_versions(self._lake, definition, version):
+            return self._lake.read(definition, version)
 
     def changes(self, name: str, start: int, end: int) -> Any:
         """What changed in a table between two of its versions: declared columns and the feed's."""

@@ -93,6 +93,18 @@ def test_results_before_an_error_are_told() -> None:
     assert "mend the statement" in error["hint"]
 
 
+def test_remarks_belong_to_rows() -> None:
+    run("sql", "CREATE TABLE w (k INT, v VARCHAR); INSERT INTO w VALUES (1, '1')")
+    run("create", "numbers", "--query", "SELECT k, v::INT AS v FROM w")
+    run("sql", "INSERT INTO w VALUES (2, 'two')")
+    shown = run("refresh", exit_code=3).stdout.splitlines()
+    error = next(at for at, line in enumerate(shown) if line.startswith("  main.numbers: "))
+    assert shown[error + 1].startswith("    hint: ")
+    past = run("history").stdout.splitlines()
+    failed = next(line for line in past if "QUERY_FAILED" in line)
+    assert any(line.startswith(f"  {failed.split()[0]} main.numbers: ") for line in past)
+
+
 def test_json_is_strict() -> None:
     def refuse(word: str) -> None:
         pytest.fail(f"{word} is not JSON")

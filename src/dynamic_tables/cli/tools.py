@@ -121,7 +121,7 @@ def _answer(tables: DynamicTables, statement: str, rows: int) -> Answer:
         data, shown = _readable(result, rows)
     except tables.lake.faults as error:
         told = tables.lake.told(error, about=statement)
-        mend = "mend the statement and run it again; those before it are done"
+        mend = "mend the statement and run it again; any before it stay done"
         raise InvalidInput(
             told.message,
             reason=told.reason,

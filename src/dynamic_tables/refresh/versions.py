@@ -21,16 +21,20 @@ def at_versions(lake: Lake, definition: Definition, *versions: int | None) -> Ge
     """
     _check(lake, definition, versions)
     try:
-        yield
-    except lake.faults as error:
-        told = lake.told(error, about=str(definition.name))
-        if told.reason is Reason.HISTORY_GONE:
-            raise _none(lake, definition, versions) from error
-        raise told from error
+        with _told(lake, definition):
+            yield
     except DynamicTablesError as error:
-        if error.reason is Reason.HISTORY_GONE:
+        if error.reason is Reason.HISTORY_GONE and None not in versions:
             raise _none(lake, definition, versions) from error
         raise
+
+
+@contextmanager
+def _told(lake: Lake, definition: Definition) -> Generator[None]:
+    try:
+        yield
+    except lake.faults as error:
+        raise lake.told(error, about=str(definition.name)) from error
 
 
 def _check(lake: Lake, definition: Definition, versions: tuple[int | None, ...]) -> None:

@@ -25,7 +25,7 @@ def records_table(records: Sequence[RefreshRecord], *, dated: bool = False) -> R
     if dated:
         headings.insert(0, "started")
         rows = [[clock_time(r.started_at), *row] for r, row in zip(records, rows, strict=True)]
-    below = [line for record in records for line in _remarks(record)]
+    below = [line for record in records for line in _remarks(record, dated=dated)]
     return Group(grid(headings, rows), *below)
 
 
@@ -40,9 +40,13 @@ def _record_row(record: RefreshRecord) -> list[Cell]:
     ]
 
 
-def _remarks(record: RefreshRecord) -> list[Text]:
+def _remarks(record: RefreshRecord, *, dated: bool) -> list[Text]:
+    """Of which table, and in a history of which of its rows."""
+    said = record.remarks
+    if dated and said:
+        said[0] = f"{clock_time(record.started_at)} {said[0]}"
     styles = ["red", ""] if record.error else ["dim"]
-    return [Text(f"  {said}", style=style) for said, style in zip(record.remarks, styles)]  # noqa: B905  the hint may be missing
+    return [Text(f"  {line}", style=style) for line, style in zip(said, styles, strict=False)]
 
 
 def pins_text(pins: Sequence[Pin], reader: TableName) -> str:

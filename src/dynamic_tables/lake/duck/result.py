@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,11 @@ class Result:
     it gave; only `relation` and `where`, which need DuckDB, ask the lake again.
     """
 
-    def __init__(self, relation: DuckDBPyRelation | None) -> None:
+    def __init__(
+        self, relation: DuckDBPyRelation | None, turn: AbstractContextManager[Any]
+    ) -> None:
         self.relation = relation  # DuckDB's own
+        self._turn = turn  # held while a statement runs
         self._rows = None if relation is None else Rows(relation)
         self._limit: int | None = None
 
@@ -39,7 +43,7 @@ class Result:
 
     def limit(self, count: int) -> Result:
         """The first rows of this result."""
-        limited = Result(None)
+        limited = Result(None, self._turn)
         if self.relation is not None:
             limited._limit = count if self._limit is None else min(count, self._limit)
             limited.relation, limited._rows = self.relation.limit(limited._limit), self._rows
@@ -48,7 +52,9 @@ class Result:
     def where(self, condition: str) -> Result:
         """The rows that fulfil a condition: the query runs again, at this moment."""
         try:
-            return Result(None if self.relation is None else self.relation.filter(condition))
+            with self._turn:
+                found = None if self.relation is None else self.relation.filter(condition)
+                return Result(found, self._turn)
         except duckdb.Error as error:
             raise InvalidInput(
                 headline(error),

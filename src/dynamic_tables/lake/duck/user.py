@@ -81,7 +81,7 @@ class UserStatements(StoredTables):
         """A statement of the user; its rows are those of this moment."""
         try:
             with self._user_lock, self._user.turn:
-                return Result(self._user.sql(text))
+                return Result(self._user.sql(text), self._user.turn)
         finally:
             self._instance.changed()
 
