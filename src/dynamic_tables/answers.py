@@ -36,6 +36,15 @@ class Explanation:
     pinned_sql: str | None  # the text that the last refresh ran
     next_refresh: Planned | None = None  # what it would do, and what other ways would cost
 
+    def __str__(self) -> str:
+        possible = ", ".join(way.value for way, reason in self.strategies.items() if reason is None)
+        lines = [f"{self.table or 'the query'}: can be refreshed by {possible}"]
+        if self.not_incremental:
+            lines.append(f"not incremental: {self.not_incremental}")
+        if self.next_refresh:
+            lines.append(f"next refresh of {self.next_refresh}")
+        return "\n".join([*lines, *self.tree])
+
     def as_json(self) -> dict[str, Any]:
         return {
             "table": str(self.table) if self.table else None,
@@ -97,6 +106,13 @@ class Verification:
     @property
     def ok(self) -> bool:
         return self.difference.none
+
+    def __str__(self) -> str:
+        place = f"{self.table}@{self.version}"
+        if self.ok:
+            return f"✓ {place} equals its query"
+        missing, unexpected = self.difference.missing, self.difference.unexpected
+        return f"✗ {place} differs from its query: {missing} rows missing, {unexpected} unexpected"
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dynamic_tables import ddl
 from dynamic_tables.answers import Explanation, Verification, explained
 from dynamic_tables.declare import Declarations, Declared
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Lake
@@ -29,6 +30,7 @@ from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.cut import common_states
 from dynamic_tables.refresh.preview import Planned, preview, preview_of
 from dynamic_tables.refresh.run import GraphRefresh, Request, current_builds
+from dynamic_tables.refresh.versions import at_versions
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import QUERYABLE, Store
 
@@ -109,7 +111,7 @@ class DynamicTables:
                     on_error="raise",
                 )
             case ddl.ExplainStatement(target=ddl.CreateStatement() as create):
-                return self.explain(create.query)
+                return self._explain_query(create.query, create.before)
             case ddl.ExplainStatement(target=tuple() as parts):
                 return self._explain_table(self._state_of(parts))
             case ddl.ShowStatement():
@@ -239,6 +241,13 @@ class DynamicTables:
         on_error: OnError = "raise",
     ) -> RefreshReport:
         """Bring tables up to date at one cut: those named, or all."""
+        if on_error not in get_args(OnError):
+            raise InvalidInput(
+                f"on_error={on_error!r} says nothing",
+                reason=Reason.BAD_VALUE,
+                about=", ".join(names) or "refresh",
+                hint="one of " + ", ".join(get_args(OnError)),
+            )
         return self._refresh(
             [self._state(name) for name in names],
             upstream=upstream,
@@ -271,7 +280,7 @@ class DynamicTables:
     def read(self, names: str | Sequence[str], *, version: int | None = None) -> Any:
         """A table as a DataFrame; several names give a dict of DataFrames, all at one cut."""
         if isinstance(names, str):
-            return self._lake.read(self._loaded(names).definition, version)
+            return self._read(self._loaded(names).definition, version)
         states = {name: self._loaded(name) for name in names}
         ids = [state.definition.table_id for state in states.values()]
         builds = common_states(ids, current_builds(self.graph(), self._store))
@@ -283,13 +292,19 @@ class DynamicTables:
                 hint="refresh them together, then read",
             )
         return {
-            name: self._lake.read(state.definition, builds[state.definition.table_id].version)
+            name: self._read(state.definition, builds[state.definition.table_id].version)
             for name, state in states.items()
         }
 
+    def _read(self, definition: Definition, version: int | None) -> Any:
+        with at_versions(self._lake, definition, version):
+            return self._lake.read(definition, version)
+
     def changes(self, name: str, start: int, end: int) -> Any:
         """What changed in a table between two of its versions: declared columns and the feed's."""
-        return self._lake.changes(self._loaded(name).definition, start, end)
+        definition = self._loaded(name).definition
+        with at_versions(self._lake, definition, start, end):
+            return self._lake.changes(definition, start, end)
 
     def list(self) -> Sequence[TableState]:
         """All dynamic tables, by name."""
@@ -317,7 +332,10 @@ class DynamicTables:
             state = None  # not a name, so it is a query
         if state is not None:
             return self._explain_table(state)
-        return explained(self._lake, self._declarations.defined(query_or_name), None)
+        return self._explain_query(query_or_name)
+
+    def _explain_query(self, query: str, before: str = "") -> Explanation:
+        return explained(self._lake, self._declarations.defined(query, before), None)
 
     def _explain_table(self, state: TableState) -> Explanation:
         described = explained(self._lake, state.definition, state.build)

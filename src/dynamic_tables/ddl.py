@@ -8,7 +8,7 @@ compiler.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -37,6 +37,7 @@ class CreateStatement:
     options: Options
     mode: CreateMode = CreateMode.CREATE
     if_not_exists: bool = False
+    before: str = field(default="", compare=False)  # the statement up to the query
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +167,11 @@ def _create(cursor: Cursor, mode: CreateMode) -> CreateStatement:
         cursor.unexpected("AS", hint="columns are not declared, they are those of the query")
     values, places = clauses.options(cursor)
     clauses.check_together(cursor, values, places)
+    start, query = _query(cursor)
     return CreateStatement(
         parts=parts,
-        query=_query(cursor),
+        query=query,
+        before=cursor.text[:start],
         options=Options(**values),
         mode=mode,
         if_not_exists=if_not_exists,
@@ -190,22 +193,23 @@ def _if_not_exists(cursor: Cursor, mode: CreateMode) -> bool:
     return True
 
 
-def _query(cursor: Cursor) -> str:
-    """The text between AS and the end or the semicolon."""
+def _query(cursor: Cursor) -> tuple[int, str]:
+    """The text between AS and the end or the semicolon, and where it begins."""
     if cursor.token.is_symbol(","):
         cursor.unexpected("AS", hint="options are separated by spaces, not by commas")
     if not cursor.at("AS"):
         if cursor.token.kind is TokenKind.END or cursor.token.is_symbol(";"):
             _no_query(cursor)
         cursor.unexpected("an option or AS")
-    start = cursor.take().end
+    after_as = cursor.take().end
     if cursor.token.kind is TokenKind.END or cursor.token.is_symbol(";"):
         _no_query(cursor)
     while not (cursor.token.kind is TokenKind.END or cursor.token.is_symbol(";")):
         cursor.take()
     end = cursor.token.start
     cursor.finish()
-    return cursor.text[start:end].strip()
+    written = cursor.text[after_as:end]
+    return after_as + len(written) - len(written.lstrip()), written.strip()
 
 
 def _no_query(cursor: Cursor) -> None:

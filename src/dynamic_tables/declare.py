@@ -18,7 +18,14 @@ from dynamic_tables.compiler.fingerprint import fingerprint
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.ddl import CreateMode, CreateStatement
 from dynamic_tables.definition import Column, Definition
-from dynamic_tables.errors import Held, InvalidInput, RefreshFailed, Refused
+from dynamic_tables.errors import (
+    DynamicTablesError,
+    Held,
+    InvalidInput,
+    RefreshFailed,
+    Refused,
+    StatementError,
+)
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Analysis
 from dynamic_tables.model import RefreshReport, Strategy, TableState
@@ -43,6 +50,11 @@ class Declared:
     did: str  # created | altered | redefined | unchanged | exists | renamed | suspended | resumed
     report: RefreshReport | None = None  # of the load, if there was one
     notes: tuple[str, ...] = ()  # what the user may want to know or do
+
+    def __str__(self) -> str:
+        loaded = [str(self.report)] if self.report else []
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join([f"{self.table}: {self.did}", *loaded, *notes])
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -83,7 +95,7 @@ class Declarations:
 
     def _create(self, name: TableName, statement: CreateStatement) -> Declared:
         self._lake.check_name(name)
-        analysis = self.analyse(statement.query)
+        analysis = self._analysed(statement, str(name))
         definition = self.define(name, statement, analysis)
         self._check_mode(definition)
         self._graph().check_no_cycle(definition)
@@ -101,11 +113,25 @@ class Declarations:
     def analyse(self, query: str) -> Analysis:
         return self._lake.analyse(query, dynamic_sources(self._store.tables()))
 
-    def defined(self, query: str) -> Definition:
+    def _analysed(self, statement: CreateStatement, about: str) -> Analysis:
+        """What the query is; its errors name the table, and the place in the whole statement."""
+        try:
+            return self.analyse(statement.query)
+        except StatementError as error:
+            in_query = error.text == statement.query  # not in a view that it reads
+            raise error.within(statement.before if in_query else "", about) from error
+        except DynamicTablesError as error:
+            error.about = error.about or about
+            raise
+
+    def defined(self, query: str, before: str = "") -> Definition:
         """What a query would be as a table; it has no name and no place."""
         name = qualify(("explained",), self._lake.namespace())
-        statement = CreateStatement(parts=("explained",), query=query, options=Options())
-        return replace(self.define(name, statement, self.analyse(query)), location="")
+        statement = CreateStatement(
+            parts=("explained",), query=query, options=Options(), before=before
+        )
+        analysis = self._analysed(statement, "the query")
+        return replace(self.define(name, statement, analysis), location="")
 
     def define(self, name: TableName, statement: CreateStatement, analysis: Analysis) -> Definition:
         """The definition that a statement means."""
@@ -177,7 +203,7 @@ class Declarations:
 
     def _redefine(self, existing: TableState, statement: CreateStatement) -> Declared:
         old = existing.definition
-        analysis = self.analyse(statement.query)
+        analysis = self._analysed(statement, str(old.name))
         fresh = self.define(old.name, statement, analysis)
         new = replace(
             fresh, table_id=old.table_id, location=old.location, revision=old.revision + 1

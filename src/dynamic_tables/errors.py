@@ -79,6 +79,8 @@ class StatementError(InvalidInput):
         about: str | None = None,
         hint: str | None = None,
     ) -> None:
+        self.text, self.position = text, position
+        self._said = message
         self.line = text.count("\n", 0, position) + 1
         self.column = position - (text.rfind("\n", 0, position) + 1) + 1
         super().__init__(
@@ -86,6 +88,17 @@ class StatementError(InvalidInput):
             reason=reason,
             about=about,
             hint=hint,
+        )
+
+    def within(self, before: str, about: str) -> StatementError:
+        """The same error in the longer text that `before` begins: that is what the user wrote."""
+        return StatementError(
+            self._said,
+            reason=self.reason,
+            text=before + self.text,
+            position=len(before) + self.position,
+            about=self.about or about,
+            hint=self.hint,
         )
 
 

@@ -20,6 +20,15 @@ class Graph:
             for parent in dict.fromkeys(definition.parents):
                 self._children[parent].append(definition.table_id)
 
+    def __str__(self) -> str:
+        """One line a table, parents before children."""
+        return "\n".join(map(self._line, self.order(self))) or "no dynamic tables yet"
+
+    def _line(self, table_id: str) -> str:
+        definition = self._definitions[table_id]
+        sources = ", ".join(str(source.name) for source in definition.sources)
+        return f"{definition.name} reads {sources or 'no table'}"
+
     def __getitem__(self, table_id: str) -> Definition:
         return self._definitions[table_id]
 

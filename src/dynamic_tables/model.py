@@ -164,6 +164,16 @@ class Work:
     spark_jobs: int | None = None
     cardinality_ratio: float | None = None  # affected keys as a share of the stored rows
 
+    @property
+    def rows_changed(self) -> str:
+        """What happened to the rows, in three signs.
+
+        >>> Work(rows_inserted=3, rows_deleted=1).rows_changed
+        '+3 -1'
+        """
+        counted = (("+", self.rows_inserted), ("~", self.rows_updated), ("-", self.rows_deleted))
+        return " ".join(f"{sign}{number}" for sign, number in counted if number)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRecord:
@@ -191,6 +201,34 @@ class RefreshRecord:
     note: str | None = (
         None  # which sources have newer versions than the cut; the way out of an error
     )
+
+    def __str__(self) -> str:
+        """One line, and what is to be said below it."""
+        line = f"{self.place}: {self.did} ({self.reason.value})"
+        reads = ", ".join(f"{pin.name}@{pin.version}" for pin in self.pins)
+        parts = (line, self.work.rows_changed, reads and f"reads {reads}", self.seconds + " s")
+        return "\n".join([", ".join(filter(None, parts)), *(f"  {said}" for said in self.remarks)])
+
+    @property
+    def place(self) -> str:
+        """The table, with the version that holds its rows."""
+        return str(self.table) + ("" if self.version is None else f"@{self.version}")
+
+    @property
+    def did(self) -> str:
+        return self.action.value + (f" {self.strategy.value}" if self.strategy else "")
+
+    @property
+    def seconds(self) -> str:
+        return f"{self.duration_ms / 1000:.2f}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What went wrong and the way out, or what else is to be known."""
+        if self.error is None:
+            return [f"{self.table}: {self.note}"] if self.note else []
+        about = "" if self.error.startswith(f"{self.table}:") else f"{self.table}: "
+        return [f"{about}{self.error}"] + ([f"  hint: {self.note}"] if self.note else [])
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`: flat names, plain values."""
@@ -225,6 +263,10 @@ class RefreshReport:
     refresh_id: str
     records: tuple[RefreshRecord, ...]
 
+    def __str__(self) -> str:
+        lines = [str(record) for record in self.records]
+        return "\n".join(lines) or "there are no dynamic tables to refresh"
+
     @property
     def failed(self) -> tuple[RefreshRecord, ...]:
         return tuple(record for record in self.records if record.outcome is Outcome.FAILED)
@@ -232,6 +274,12 @@ class RefreshReport:
     @property
     def ok(self) -> bool:
         return not self.failed
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "refresh_id": self.refresh_id,
+            "tables": [record.as_json() for record in self.records],
+        }
 
     def __getitem__(self, table: str) -> RefreshRecord:
         """The record of one table, by the name as it is printed or by its last part."""
@@ -252,6 +300,13 @@ class TableState:
     build: Build | None  # None: not loaded yet
     created_at: datetime
     suspended_because: str | None = None
+
+    def __str__(self) -> str:
+        name = self.definition.name
+        if self.build is None:
+            return f"{name}: {self.status.value}, not loaded yet"
+        failing = f", {self.failures} failures in a row" if self.failures else ""
+        return f"{name}@{self.build.version}: {self.status.value}{failing}"
 
 
 def utc_now() -> datetime:

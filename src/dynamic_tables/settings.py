@@ -176,7 +176,10 @@ def _from_file(folder: Path) -> dict[str, tuple[Any, str]]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SetupError(
-            f"cannot be read: {error}", reason=Reason.BAD_SETTING, about=CONFIG_FILE
+            f"cannot be read: {error}",
+            reason=Reason.BAD_SETTING,
+            about=CONFIG_FILE,
+            hint='a line a setting, as in lake = "./lake"; texts stand in quotes',
         ) from error
     return {name: (value, CONFIG_FILE) for name, value in content.items()}
 
@@ -212,6 +215,9 @@ def _converted(name: str, raw: Any, origin: str) -> Any:
         number = f"a positive {spec.kind.__name__}{' or 0' if spec.may_be_zero else ''}"
         allowed = " or ".join(spec.choices) or spec.example or number
         raise SetupError(
-            f"{raw!r} is not {allowed}", reason=Reason.BAD_SETTING, about=f"{name} ({origin})"
+            f"{raw!r} is not {allowed}",
+            reason=Reason.BAD_SETTING,
+            about=f"{name} ({origin})",
+            hint=f"{name} is {spec.doc}; the default is {spec.default}",
         )
     return value

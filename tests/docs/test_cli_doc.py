@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from dynamic_tables.cli import program
 from dynamic_tables.cli.program import INTERRUPTED
+from dynamic_tables.demo import SHOP, TABLES
 from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.settings import SETTINGS, SettingSpec
 
@@ -40,6 +42,23 @@ def test_every_exit_code_is_documented() -> None:
     codes = {INTERRUPTED, *(kind.exit_code for kind in _tree(DynamicTablesError))}
     table = SETTINGS_PART.split("## Exit codes")[1]
     assert all(f"\n| {code} |" in table for code in codes)
+
+
+def test_the_examples_are_about_tables_of_the_demo() -> None:
+    """Verbs and names in their order: what is created or renamed on the page is there after."""
+    known = set(re.findall(r"CREATE (?:DYNAMIC )?TABLE (\S+)", "".join((*SHOP, *TABLES))))
+    seen = set()
+    for verb, name, rest in re.findall(r"^\$ dynamic-tables (\w+) (shop\S+)?(.*)", TEXT, re.M):
+        if verb == "create" and name:
+            known.add(name)
+        assert not name or name in known, (verb, name)
+        seen.add((verb, name))
+        if "--rename-to" in rest:
+            known.add("shop." + rest.split()[-1])
+    about_tables = {"create", "alter", "suspend", "resume", "drop", "optimize", "show", "history"}
+    assert about_tables <= {verb for verb, name in seen if name}
+    assert not re.search("product_sales|sales\\.by_day", TEXT)
+    assert set(re.findall(r"(?<![./])\bshop\.\w+", TEXT)) <= known
 
 
 def _tree(kind: type[DynamicTablesError]) -> list[type[DynamicTablesError]]:

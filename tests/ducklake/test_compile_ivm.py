@@ -515,6 +515,27 @@ def test_other_dialects_are_refused() -> None:
         dt.compile_ivm("SELECT a FROM t", dialect="mysql")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "about"),
+    [
+        ({"view_sql": None}, "view_sql=None"),
+        ({"dialect": None}, "dialect=None"),
+        ({"mv_catalog": None}, "mv_catalog=None"),
+        ({"mv_schema": ""}, "mv_schema=''"),
+        ({"sources": ["t"]}, "sources=['t']"),
+        ({"sources": {"t": ["a"]}}, "sources['t']"),
+        ({"sources": {"t": {"colums": ["a"]}}}, "sources['t']['colums']"),
+        ({"sources": {"t": {"columns": "a"}}}, "sources['t']['columns']"),
+        ({"sources": {"t": {"catalog": 1}}}, "sources['t']['catalog']"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(arguments: dict, about: str) -> None:
+    with pytest.raises(dt.InvalidInput) as caught:
+        dt.compile_ivm(**{"view_sql": "SELECT a FROM t", **arguments})
+    assert (caught.value.reason, caught.value.about) == (dt.Reason.BAD_VALUE, about)
+    assert caught.value.hint
+
+
 def test_the_error_of_the_seed() -> None:
     error = dt.UnsupportedSQLError("join", "joins are not supported")
     assert (error.feature, error.message) == ("join", "joins are not supported")

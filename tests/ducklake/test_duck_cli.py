@@ -86,3 +86,47 @@ def test_a_damaged_store_names_the_way_out() -> None:
     for file in Path("lake").glob("dynamic_tables.db*"):
         file.unlink()
     assert data("doctor", "--rebuild") == {"restored": ["main.totals"]}
+
+
+def test_the_store_can_be_queried() -> None:
+    run("sql", ORDERS)
+    run("create", "totals", "--query", QUERY)
+    for name in ("refresh_history", "source_snapshots", "dynamic_tables", "dependencies"):
+        (answer,) = data("sql", f"SELECT count(*) AS n FROM {name}")
+        assert answer["rows"] == [[1]]
+        assert len(data("sql", f"SELECT * FROM {name}")[0]["rows"]) == 1
+
+
+def test_results_before_an_error_are_told() -> None:
+    result = run("sql", "SELECT 1 AS a; SELEC; SELECT 2", "--json", exit_code=2)
+    first, last = json.loads(result.stdout)
+    assert first == {"statement": "SELECT 1 AS a", "columns": ["a"], "rows": [[1]], "more": False}
+    error = json.loads(result.stderr)
+    assert last == {"statement": "SELEC", **error}
+    assert (error["about"], error["reason"]) == ("SELEC", "QUERY_FAILED")
+    assert "mend the statement" in error["hint"]
+
+
+def test_remarks_belong_to_rows() -> None:
+    run("sql", "CREATE TABLE w (k INT, v VARCHAR); INSERT INTO w VALUES (1, '1')")
+    run("create", "numbers", "--query", "SELECT k, v::INT AS v FROM w")
+    run("sql", "INSERT INTO w VALUES (2, 'two')")
+    shown = run("refresh", exit_code=3).stdout.splitlines()
+    error = next(at for at, line in enumerate(shown) if line.startswith("  main.numbers: "))
+    assert shown[error + 1].startswith("    hint: ")
+    past = run("history").stdout.splitlines()
+    failed = next(line for line in past if "QUERY_FAILED" in line)
+    assert any(line.startswith(f"  {failed.split()[0]} main.numbers: ") for line in past)
+
+
+def test_json_is_strict() -> None:
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is not JSON")
+
+    query = (
+        "SELECT 'nan'::DOUBLE AS a, ['inf'::FLOAT, '-inf'::FLOAT] AS b, 'ab'::BLOB AS c,"
+        " MAP {'x'::BLOB: 1.5} AS d, {'e': 'nan'::DOUBLE} AS e, NULL AS f"
+    )
+    (answer,) = json.loads(run("sql", query, "--json").stdout, parse_constant=refuse)
+    row = ["NaN", ["Infinity", "-Infinity"], "YWI=", {"eA==": "1.5"}, {"e": "NaN"}, None]
+    assert answer["rows"] == [row]

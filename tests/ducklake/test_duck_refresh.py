@@ -126,3 +126,10 @@ def test_a_failing_create_says_that_nothing_was_created(tables: dt.DynamicTables
     assert caught.value.about == "main.numbers"
     assert "nothing was created" in (caught.value.hint or "")
     assert list(tables.list()) == []
+
+
+def test_what_happens_on_an_error_is_one_of_two(tables: dt.DynamicTables) -> None:
+    with pytest.raises(dt.InvalidInput) as caught:
+        tables.refresh(on_error="ignore")  # type: ignore[arg-type]
+    assert (caught.value.reason, caught.value.about) == (dt.Reason.BAD_VALUE, "refresh")
+    assert caught.value.hint == "one of raise, report"

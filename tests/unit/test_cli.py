@@ -112,6 +112,8 @@ def test_help_names_every_verb_and_setting() -> None:
     text = run("--help").stdout
     assert all(f"\n  {verb} " in text for verb in VERBS)
     assert all(f"--{spec.name.replace('_', '-')}" in text for spec in SETTINGS)
+    assert "--json " in text
+    assert "--debug " in text
     assert sorted(program.commands) == sorted(VERBS)
 
 
@@ -172,6 +174,14 @@ def test_bad_settings_are_bad_input(flag: str, value: str) -> None:
     assert result.exit_code == 2
     assert f"{flag[2:].replace('-', '_')} (flag)" in result.stderr
     assert "[BAD_SETTING]" in result.stderr
+    assert "hint: " in result.stderr
+
+
+def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
+    (tmp_path / "dynamic-tables.toml").write_text("lake = ./lake")
+    result = run("config")
+    assert result.exit_code == 2
+    assert "hint: a line a setting" in result.stderr
 
 
 def test_an_unknown_setting_in_the_file(tmp_path: Path) -> None:
@@ -189,6 +199,9 @@ def test_an_unknown_setting_in_the_file(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["create"], "Missing argument"),
+        (["sql", ""], "there is no statement [NO_QUERY]"),
+        (["sql", " ; -- nothing"], "there is no statement [NO_QUERY]"),
+        (["demo", "--json"], "it has no data for --json"),
         (["create", "x"], "one of --query and --file is needed [NO_QUERY]"),
         (["create", "x", "--query", "SELECT 1", "--nonsense", "1"], "No such option"),
         (["create", "x", "--query", "SELECT 1", "--file", "nowhere.sql"], "No such file"),
@@ -241,6 +254,7 @@ def record(reason: Reason, outcome: Outcome = Outcome.FAILED) -> RefreshRecord:
         started_at=datetime(2025, 1, 1, tzinfo=UTC),
         duration_ms=5,
         error="it went wrong",
+        note="mend it",
     )
 
 
@@ -274,7 +288,7 @@ def test_a_failing_refresh_prints_its_report(
     assert result.exit_code == code
     assert json.loads(result.stdout)["tables"][0]["reason"] == reason.value
     assert json.loads(result.stderr)["reason"] == reason.value
-    assert "it went wrong" in run("refresh").stdout
+    assert "  sales.by_day: it went wrong\n    hint: mend it\n" in run("refresh").stdout
 
 
 def test_the_one_shape_of_errors(fake: Callable[[Any], FakeTables]) -> None:

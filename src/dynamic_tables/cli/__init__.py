@@ -1,6 +1,7 @@
 """The command line: `dynamic-tables` and its verbs.
 
     program.py    the program: global flags, one shape for all errors, exit codes
+    strict.py     values as strict JSON
     session.py    settings, the open lake, progress, printing
     declaring.py  create alter suspend resume drop optimize
     looking.py    refresh plan explain list show history graph verify

@@ -44,21 +44,14 @@ def refresh(run: Invocation, names: tuple[str, ...], upstream: bool, full: bool)
         report = tables.refresh(
             *names, upstream=upstream, strategy="full" if full else None, on_error="report"
         )
-    run.show(_report_json(report), report_text(report))
+    run.show(report.as_json(), report_text(report))
     if not report.ok:
         raise RefreshFailed(report)
 
 
-def _report_json(report: RefreshReport) -> dict[str, Any]:
-    return {
-        "refresh_id": report.refresh_id,
-        "tables": [record.as_json() for record in report.records],
-    }
-
-
 def report_text(report: RefreshReport) -> RenderableType:
     if not report.records:
-        return Text("there are no dynamic tables to refresh")
+        return Text(str(report))
     return records_table(report.records)
 
 

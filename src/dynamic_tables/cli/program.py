@@ -64,12 +64,12 @@ def _json_flag(*, hidden: bool) -> click.Option:
     )
 
 
-def _debug_flag() -> click.Option:
+def _debug_flag(*, hidden: bool) -> click.Option:
     return click.Option(
         ["--debug"],
         is_flag=True,
         expose_value=False,
-        hidden=True,
+        hidden=hidden,
         help="show the traceback of an unexpected error",
     )
 
@@ -80,7 +80,7 @@ class Verb(click.Command):
     def __init__(self, *args: Any, prints_data: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += [_setting(spec, hidden=True) for spec in SETTINGS]
-        self.params += [_json_flag(hidden=not prints_data), _debug_flag()]
+        self.params += [_json_flag(hidden=not prints_data), _debug_flag(hidden=True)]
 
 
 class Program(click.Group):
@@ -201,4 +201,4 @@ def program(context: click.Context) -> None:
 
 
 program.params += [_setting(spec, hidden=False) for spec in SETTINGS]
-program.params += [_json_flag(hidden=False), _debug_flag()]
+program.params += [_json_flag(hidden=False), _debug_flag(hidden=False)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import click
 from rich.console import Console, RenderableType
 
 from dynamic_tables.app import DynamicTables
+from dynamic_tables.cli.strict import strict_json
 from dynamic_tables.connect import STORE_FILE, connect, folder_of, is_ducklake, is_lake
 from dynamic_tables.errors import SetupError
 from dynamic_tables.names import SMALL_LAKE
@@ -100,7 +100,7 @@ class Invocation:
     def show(self, data: Any, shown: RenderableType) -> None:
         """The result of a verb: data with `--json`, else for people."""
         if self.json:
-            click.echo(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+            click.echo(strict_json(data))
             return
         if self._line is not None:
             self._line.pause()  # both may be the same terminal

@@ -21,7 +21,7 @@ from dynamic_tables.cli.program import verb
 from dynamic_tables.cli.session import Invocation
 from dynamic_tables.connect import connect_unchecked
 from dynamic_tables.declare import Declared
-from dynamic_tables.errors import InvalidInput
+from dynamic_tables.errors import DynamicTablesError, InvalidInput
 from dynamic_tables.model import RefreshReport, TableState
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
@@ -86,17 +86,34 @@ def sql(run: Invocation, text: str | None, file: TextIO | None, rows: int) -> No
             hint='dynamic-tables sql "SHOW DYNAMIC TABLES"',
         )
     found = list(statements(text if text is not None else content(file)))
+    if not found:
+        raise InvalidInput(
+            "there is no statement",
+            reason=Reason.NO_QUERY,
+            about="sql",
+            hint='dynamic-tables sql "SHOW DYNAMIC TABLES"',
+        )
     for statement in found:
         ddl.parse(statement)  # what is wrong with ours is said before anything runs
     with run.tables("running") as tables:
-        answers = []
+        if run.json:
+            _answer_all(run, tables, found, rows)
+            return
         for statement in found:
-            answer = _answer(tables, statement, rows)
-            answers.append(answer)
-            if not run.json:
-                run.show(None, answer.shown)
-    if run.json:
-        run.show([answer.data for answer in answers], Group())
+            run.show(None, _answer(tables, statement, rows).shown)
+
+
+def _answer_all(run: Invocation, tables: DynamicTables, found: list[str], rows: int) -> None:
+    """One JSON document, whatever happens: what ran is told, and last the error that ended it."""
+    answers: list[dict[str, Any]] = []
+    try:
+        for statement in found:
+            answers += [_answer(tables, statement, rows).data]  # one by one: the next may fail
+    except DynamicTablesError as error:
+        answers.append({"statement": found[len(answers)], **error.as_json()})
+        raise
+    finally:
+        run.show(answers, Group())
 
 
 def _answer(tables: DynamicTables, statement: str, rows: int) -> Answer:
@@ -105,7 +122,13 @@ def _answer(tables: DynamicTables, statement: str, rows: int) -> Answer:
         data, shown = _readable(result, rows)
     except tables.lake.faults as error:
         told = tables.lake.told(error, about=statement)
-        raise InvalidInput(told.message, reason=told.reason, about=_beginning(statement)) from error
+        mend = "mend the statement and run it again; any before it stay done"
+        raise InvalidInput(
+            told.message,
+            reason=told.reason,
+            about=_beginning(statement),
+            hint=mend if told.reason is Reason.QUERY_FAILED else told.hint,
+        ) from error
     return Answer(data={"statement": statement, **data}, shown=shown)
 
 
@@ -209,6 +232,13 @@ def demo(run: Invocation, keep: Path | None) -> None:
     """Show everything at work, in a small shop; takes a minute or two."""
     from dynamic_tables.demo import run_demo  # noqa: PLC0415  shares its name with the verb
 
+    if run.json:
+        raise InvalidInput(
+            "the demo is to be watched, it has no data for --json",
+            reason=Reason.CONTRADICTION,
+            about="demo",
+            hint="dynamic-tables demo --keep ./shop, then dynamic-tables --lake ./shop list --json",
+        )
     run_demo(run.settings, keep=keep)
 
 

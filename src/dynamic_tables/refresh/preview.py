@@ -38,6 +38,14 @@ class Planned:
     estimates: tuple[Estimate, ...] = ()  # of the strategies that are possible
     rows: int | None = None  # that changed in the sources, as far as their logs tell
 
+    def __str__(self) -> str:
+        did = self.action.value + (f" {self.strategy.value}" if self.strategy else "")
+        parts = [f"{self.table}: {did} ({self.reason.value})", self.detail]
+        if self.estimate is not None:
+            parts.append(f"{self.estimate.bytes:,} bytes, {self.estimate.seconds:.1f} s")
+        said = (f"  {warning}" for warning in self.warnings)
+        return "\n".join([", ".join(filter(None, parts)), *said])
+
     @property
     def estimate(self) -> Estimate | None:
         """Of the strategy that would be taken."""

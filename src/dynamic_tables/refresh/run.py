@@ -325,7 +325,10 @@ class GraphRefresh:
         if counted and failures >= limit:
             because = f"{failures} failures in a row, the last: {error.message}"
             store.set_status(record.table_id, Status.SUSPENDED, because)
-            record = replace(record, note=f"suspended after {failures} failures in a row")
+            way_out = f"ALTER DYNAMIC TABLE {record.table} RESUME takes it in again"
+            record = replace(
+                record, note=f"suspended after {failures} failures in a row; {way_out}"
+            )
         return record
 
 

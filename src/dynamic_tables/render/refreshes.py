@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dynamic_tables.app import Verification
 from dynamic_tables.declare import Declared
-from dynamic_tables.model import Outcome, Pin, RefreshRecord, Work
+from dynamic_tables.model import Outcome, Pin, RefreshRecord
 from dynamic_tables.names import TableName
 from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, clock_time, grid, value_text
@@ -25,39 +25,28 @@ def records_table(records: Sequence[RefreshRecord], *, dated: bool = False) -> R
     if dated:
         headings.insert(0, "started")
         rows = [[clock_time(r.started_at), *row] for r, row in zip(records, rows, strict=True)]
-    below = [line for record in records for line in _remarks(record)]
+    below = [line for record in records for line in _remarks(record, dated=dated)]
     return Group(grid(headings, rows), *below)
 
 
 def _record_row(record: RefreshRecord) -> list[Cell]:
     return [
-        str(record.table) + ("" if record.version is None else f"@{record.version}"),
-        record.action.value + (f" {record.strategy.value}" if record.strategy else ""),
+        record.place,
+        record.did,
         Text(record.reason.value, style=OUTCOME_STYLE[record.outcome]),
-        rows_changed(record.work),
+        record.work.rows_changed,
         pins_text(record.pins, record.table),
-        f"{record.duration_ms / 1000:.2f}",
+        record.seconds,
     ]
 
 
-def _remarks(record: RefreshRecord) -> list[Text]:
-    lines = []
-    if record.note:
-        lines.append(Text(f"  {record.table}: {record.note}", style="dim"))
-    if record.error:
-        about = "" if str(record.table) in record.error else f"{record.table}: "
-        lines.append(Text(f"  {about}{record.error}", style="red"))
-    return lines
-
-
-def rows_changed(work: Work) -> str:
-    """What happened to the rows, in three signs.
-
-    >>> rows_changed(Work(rows_inserted=3, rows_deleted=1))
-    '+3 -1'
-    """
-    counted = (("+", work.rows_inserted), ("~", work.rows_updated), ("-", work.rows_deleted))
-    return " ".join(f"{sign}{number}" for sign, number in counted if number)
+def _remarks(record: RefreshRecord, *, dated: bool) -> list[Text]:
+    """Of which table, and in a history of which of its rows."""
+    said = record.remarks
+    if dated and said:
+        said[0] = f"{clock_time(record.started_at)} {said[0]}"
+    styles = ["red", ""] if record.error else ["dim"]
+    return [Text(f"  {line}", style=style) for line, style in zip(said, styles, strict=False)]
 
 
 def pins_text(pins: Sequence[Pin], reader: TableName) -> str:
@@ -103,14 +92,9 @@ def declared_text(declared: Declared) -> RenderableType:
 def verification_text(verified: Verification) -> RenderableType:
     """One line if the table is right, else the rows that differ."""
     if verified.ok:
-        line = f"✓ {verified.table}@{verified.version} equals its query"
-        return Text(line, style="green")
+        return Text(str(verified), style="green")
     difference = verified.difference
-    head = Text(
-        f"✗ {verified.table}@{verified.version} differs from its query: "
-        f"{difference.missing} rows missing, {difference.unexpected} unexpected",
-        style="red",
-    )
+    head = Text(str(verified), style="red")
     names = list(difference.sample[0]) if difference.sample else []
     rows = [[value_text(row[name]) for name in names] for row in difference.sample]
     shown = ["" if name == "_difference" else name for name in names]

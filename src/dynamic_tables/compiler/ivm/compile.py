@@ -6,12 +6,18 @@ from collections.abc import Iterator
 
 from dynamic_tables.compiler import functions, tree
 from dynamic_tables.compiler.ivm import duckdb, spark
+from dynamic_tables.compiler.ivm.arguments import (
+    check_dialect,
+    check_names,
+    check_sources,
+    check_view,
+)
 from dynamic_tables.compiler.ivm.plan import IVMPlan, Naming
 from dynamic_tables.compiler.ivm.view import Given, Reader, Source, View
 from dynamic_tables.compiler.plan import DeltaPlan, plan_query
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.compiler.tree import JoinKind, Node
-from dynamic_tables.errors import InvalidInput, UnsupportedSQLError
+from dynamic_tables.errors import UnsupportedSQLError
 from dynamic_tables.reasons import Reason
 
 DIALECTS = {"duckdb": duckdb.statements, "spark": spark.statements}
@@ -42,12 +48,10 @@ def compile_ivm(
     >>> plan.base_tables, sorted(plan.features)
     ({'orders': 'dl'}, ['aggregate'])
     """
-    if dialect not in DIALECTS:
-        raise InvalidInput(
-            f"the dialects are {' and '.join(DIALECTS)}",
-            reason=Reason.BAD_VALUE,
-            about=f"dialect={dialect!r}",
-        )
+    check_dialect(dialect, DIALECTS)
+    check_view(view_sql)
+    check_names(mv_catalog=mv_catalog, mv_schema=mv_schema)
+    check_sources({} if sources is None else sources)
     naming, home = naming or Naming(), (mv_catalog, mv_schema)
     view = Reader(dialect=dialect, home=home, given=sources or {}).view(view_sql)
     own = tuple(part.lower() for part in (*home, naming.mv_table()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -92,11 +93,11 @@ class Found:
         return json.dumps(_plain(self.tree, self.references, named), sort_keys=True)
 
     def unnamed(self) -> list[int]:
-        """Places of output columns without a name of their own."""
+        """Places within the output columns that have no name of their own."""
         node = self.tree
         while "select_list" not in node:
             node = node.get("left") or node["children"][0]
-        return [item["at"] for item in node["select_list"] if _needs_name(item)]
+        return [_first_place(item) for item in node["select_list"] if _needs_name(item)]
 
 
 def find_references(serialise: Serialise, text: str, *, pinned: bool = False) -> Found:
@@ -126,7 +127,11 @@ def _no_select(text: str, answer: Tree) -> InvalidInput:
     if answer["error_type"] == "parser":
         place = _place(text.encode(), int(answer.get("position", 0)))
         return StatementError(
-            answer["error_message"], reason=Reason.SYNTAX, text=text, position=place
+            answer["error_message"],
+            reason=Reason.SYNTAX,
+            text=text,
+            position=place,
+            hint="the query must be DuckDB's SQL; try it with tables.sql first",
         )
     return InvalidInput(
         "a dynamic table is declared by a SELECT",
@@ -280,6 +285,13 @@ def _needs_name(item: Tree) -> bool:
     if item["alias"] or item["class"] == "STAR":
         return False
     return item["class"] != "COLUMN_REF" or "reference" in item  # the clock is no column
+
+
+def _first_place(node: Any) -> int:
+    """Where an expression begins, or its first operand: DuckDB places a + b at the +."""
+    below = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    own = node.get("at") if isinstance(node, dict) else None
+    return min([sys.maxsize if own is None else own, *map(_first_place, below)])
 
 
 def _plain(node: Any, references: list[Reference], named: Callable[[TableReference], str]) -> Any:

@@ -11,12 +11,12 @@ from dynamic_tables.compiler import duck_bags as bags
 from dynamic_tables.compiler.duck_sql import CHANGE, SIGN, SNAPSHOT, feed
 from dynamic_tables.compiler.emit import WEIGHT
 from dynamic_tables.definition import Definition, InParts
-from dynamic_tables.errors import DynamicTablesError, SetupError
+from dynamic_tables.errors import DynamicTablesError, RefreshError, SetupError
 from dynamic_tables.lake.duck import parts
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.lake.duck.opening import Instance, close_instance
 from dynamic_tables.lake.duck.references import find_references
-from dynamic_tables.lake.duck.result import Result, fetched
+from dynamic_tables.lake.duck.result import Result, Rows
 from dynamic_tables.lake.duck.stored import StoredTables
 from dynamic_tables.lake.duck.text import MAIN, columns_sql, literal, name_sql, quote, shown_sql
 from dynamic_tables.names import SHOWN, SMALL_LAKE, qualify
@@ -81,17 +81,14 @@ class UserStatements(StoredTables):
         """A statement of the user; its rows are those of this moment."""
         try:
             with self._user_lock, self._user.turn:
-                relation = self._user.sql(text)
-                if relation is not None:
-                    relation.execute()
-                return Result(relation)
+                return Result(self._user.sql(text), self._user.turn)
         finally:
             self._instance.changed()
 
     def fetched(self, cursor: Connection, query: str) -> list[tuple[Any, ...]]:
         relation = cursor.sql(query)
         assert relation is not None, "a query has rows"
-        return fetched(relation)
+        return Rows(relation).first(None)
 
     def read(self, definition: Definition, version: int | None) -> Result:
         if version is None:
@@ -119,8 +116,15 @@ class UserStatements(StoredTables):
     ) -> str:
         """What became of the groups, commit by commit."""
         columns = columns_sql([column.name for column in definition.stored_columns])
+        commits = self.commits(definition, start - 1, end)
+        if not commits or commits[0].version < end:
+            raise RefreshError(
+                f"the lake has no version {end}",
+                reason=Reason.HISTORY_GONE,
+                about=str(definition.name),
+            )
         found = []
-        for commit in self.commits(definition, start - 1, end):
+        for commit in commits:
             if commit.changes_data or not found:  # one at least, for the columns
                 version = commit.version
                 name = self.catalog.name_at(self.stored_table(definition).source_id, version)
