@@ -24,6 +24,8 @@ from dynamic_tables.errors import (
     StatementError,
     UnsupportedSQLError,
 )
+from dynamic_tables.layout.report import PartitionReport, RorderReport
+from dynamic_tables.layout.rorder import rorder
 from dynamic_tables.model import (
     Action,
     Cut,
@@ -52,6 +54,7 @@ __all__ = [
     "Naming",
     "Options",
     "Outcome",
+    "PartitionReport",
     "Planned",
     "Reason",
     "RefreshError",
@@ -59,6 +62,7 @@ __all__ = [
     "RefreshRecord",
     "RefreshReport",
     "Refused",
+    "RorderReport",
     "SetupError",
     "StatementError",
     "Status",
@@ -68,4 +72,5 @@ __all__ = [
     "Verification",
     "compile_ivm",
     "connect",
+    "rorder",
 ]
