@@ -24,6 +24,7 @@ from dynamic_tables.errors import (
     StatementError,
     UnsupportedSQLError,
 )
+from dynamic_tables.layout.plan import RorderPlan, rorder_plan
 from dynamic_tables.layout.report import PartitionReport, RorderReport
 from dynamic_tables.layout.rorder import rorder
 from dynamic_tables.model import (
@@ -62,6 +63,7 @@ __all__ = [
     "RefreshRecord",
     "RefreshReport",
     "Refused",
+    "RorderPlan",
     "RorderReport",
     "SetupError",
     "StatementError",
@@ -73,4 +75,5 @@ __all__ = [
     "compile_ivm",
     "connect",
     "rorder",
+    "rorder_plan",
 ]

@@ -20,7 +20,7 @@ class Became(StrEnum):
 class PartitionReport:
     """One partition of a table, before and after."""
 
-    partition: Mapping[str, str | None]  # values by column; empty: the table has no partitions
+    partition: Mapping[str, str | None]  # values by column; empty: the whole table
     became: Became
     files_before: int
     bytes_before: int

@@ -11,6 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dynamic_tables.errors import InvalidInput
+from dynamic_tables.lake.row_groups.order import Order
+from dynamic_tables.lake.row_groups.sizes import ROW_GROUP_BYTES
+from dynamic_tables.layout.choosing import Facts, native
 from dynamic_tables.layout.report import Became, PartitionReport, RorderReport
 from dynamic_tables.reasons import Reason
 
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
     from dynamic_tables.lake.row_groups.schemas import Schema
     from dynamic_tables.lake.row_groups.writing import NewFile
 
+ENGINES = ("arrow", "native")
 LOCK_WAIT_S = 60.0  # for others who commit to the table
-ROW_GROUP_BYTES = 64 * 2**20  # in memory; files hold them packed
 
 
 def rorder(
@@ -32,7 +35,9 @@ def rorder(
     unique_by: str | None = None,
     sort_by: str | Sequence[str] = (),
     where: str | None = None,
+    engine: str = "arrow",
     values_per_row_group: int = 1,
+    rows_per_row_group: int | None = None,
     max_row_group_bytes: int = ROW_GROUP_BYTES,
     max_materialize_size: int | None = None,
     spark: SparkSession | None = None,
@@ -41,20 +46,31 @@ def rorder(
 
     `table` is a name, a path, or a table object of delta-spark or deltalake. Without `unique_by`
     its partition column `<column>_range` names the column. `where` chooses partitions.
+    `engine="native"` lets Spark write row groups of `rows_per_row_group` rows instead.
     `max_materialize_size`: no row group is larger in memory than this, either.
     """
     from dynamic_tables.lake.row_groups.opening import opened  # noqa: PLC0415  needs pyspark
 
-    _check_positive(values_per_row_group=values_per_row_group, bytes=max_row_group_bytes)
+    _check_positive(
+        values_per_row_group=values_per_row_group,
+        rows_per_row_group=rows_per_row_group,
+        max_row_group_bytes=max_row_group_bytes,
+        max_materialize_size=max_materialize_size,
+    )
+    columns = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
+    if _engine(engine) == "native":
+        return _natively(table, unique_by, columns, where, rows_per_row_group, spark)
     work = opened(table, spark, lock_wait_s=LOCK_WAIT_S)
 
     from dynamic_tables.lake.row_groups.ordering import put_in_order  # noqa: PLC0415  and pyarrow
 
-    order = work.order(
-        unique_by,
-        (sort_by,) if isinstance(sort_by, str) else sort_by,
-        values_per_row_group=values_per_row_group,
-        row_group_bytes=min(max_row_group_bytes, max_materialize_size or max_row_group_bytes),
+    order = work.checked(
+        Order(
+            unique_by=unique_by or work.ranged_column(),
+            sort_by=columns,
+            values_per_row_group=values_per_row_group,
+            row_group_bytes=min(max_row_group_bytes, max_materialize_size or max_row_group_bytes),
+        )
     )
     done = put_in_order(work, order, where)
     return RorderReport(
@@ -66,9 +82,55 @@ def rorder(
     )
 
 
-def _check_positive(**numbers: int) -> None:
+def _engine(name: str) -> str:
+    if name not in ENGINES:
+        raise InvalidInput(
+            f"{name!r} is not allowed; allowed: {', '.join(ENGINES)}",
+            reason=Reason.BAD_VALUE,
+            about="engine",
+        )
+    return name
+
+
+def _natively(
+    table: Any,
+    unique_by: str | None,
+    sort_by: Sequence[str],
+    where: str | None,
+    rows_per_row_group: int | None,
+    spark: SparkSession | None,
+) -> RorderReport:
+    from dynamic_tables.lake.row_groups.opening import opened_natively  # noqa: PLC0415
+
+    work = opened_natively(table, spark)
+    column, before = unique_by or work.ranged_column(), work.detail
+    if rows_per_row_group is None:
+        rows = max(work.count(), 1)
+        facts = Facts(bytes=before.size, rows=rows, values=rows, columns=work.leaf_count)
+        rows_per_row_group = native(facts).rows_per_row_group
+        assert rows_per_row_group is not None
+    version = work.rewrite(column, sort_by, where, rows_per_row_group)
+    after = work.now()
+    whole = PartitionReport(
+        partition={},
+        became=Became.ORDERED,
+        files_before=before.files,
+        bytes_before=before.size,
+        files_after=after.files,
+        bytes_after=after.size,
+    )
+    return RorderReport(
+        table=work.name,
+        unique_by=column,
+        engine="native",
+        version=version,
+        partitions=(whole,),
+    )
+
+
+def _check_positive(**numbers: int | None) -> None:
     for name, number in numbers.items():
-        if number < 1:
+        if number is not None and number < 1:
             raise InvalidInput(
                 f"{number} is not allowed; allowed: whole numbers from 1",
                 reason=Reason.BAD_VALUE,

@@ -21,7 +21,8 @@ from dynamic_tables.lake import jvm
 from dynamic_tables.lake.faults import SPARK_FAULTS, is_conflict
 from dynamic_tables.lake.jvm import DELTA, Java
 from dynamic_tables.lake.marking import now_ms
-from dynamic_tables.lake.row_groups.files import ORDER_TAG, Partition, states_of
+from dynamic_tables.lake.row_groups.files import Partition, states_of
+from dynamic_tables.lake.row_groups.order import ORDER_TAG
 from dynamic_tables.lake.row_groups.writing import NewFile
 from dynamic_tables.lake.transaction import USER_METADATA, optimizing
 from dynamic_tables.reasons import Reason

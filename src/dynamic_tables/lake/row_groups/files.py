@@ -20,12 +20,12 @@ from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.jvm import Java
+from dynamic_tables.lake.row_groups.order import ORDER_TAG
 from dynamic_tables.lake.row_groups.schemas import Schema
 from dynamic_tables.lake.transaction import PARTIAL, all_files
 from dynamic_tables.names import RESERVED_PREFIX
 from dynamic_tables.reasons import Reason
 
-ORDER_TAG = "dynamic_tables.row_groups"  # of files that are in order: in which
 PARTITION = f"{RESERVED_PREFIX}partition"  # a column: the number of a row's partition
 FILE = f"{RESERVED_PREFIX}file"
 

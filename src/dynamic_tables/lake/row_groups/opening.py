@@ -8,27 +8,45 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from dynamic_tables.errors import InvalidInput, SetupError
-from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake import catalog
 from dynamic_tables.lake.embedded import TESTED
+from dynamic_tables.lake.row_groups.native import NativeTable
 from dynamic_tables.lake.supported import tested_session
-from dynamic_tables.names import qualify, split_name
+from dynamic_tables.names import TableName, qualify, split_name
 from dynamic_tables.reasons import Reason
 
 if TYPE_CHECKING:
     from dynamic_tables.lake.row_groups.table import RowGroupTable
 
 
-def opened(table: Any, spark: SparkSession | None, *, lock_wait_s: float) -> RowGroupTable:
+def opened(
+    table: Any, spark: SparkSession | None, *, lock_wait_s: float, called: str | None = None
+) -> RowGroupTable:
     """The newest version of a table; refuses what we do not dare to rewrite."""
     if find_spec("pyarrow") is None:
         raise SetupError(
             "is not installed, and row groups are written with it",
             reason=Reason.ARROW_MISSING,
             about="pyarrow",
-            hint="pip install 'spark-dynamic-tables[local]'",
+            hint="pip install 'spark-dynamic-tables[layout]', or engine='native'",
         )
     from dynamic_tables.lake.row_groups.table import RowGroupTable  # noqa: PLC0415  needs pyarrow
 
+    session = _session(spark)
+    tested_session(session, TESTED)
+    name = _name(table, session)
+    log = catalog.log_of(session, name)
+    return RowGroupTable(session, log, name=called or _shown(name), lock_wait_s=lock_wait_s)
+
+
+def opened_natively(table: Any, spark: SparkSession | None) -> NativeTable:
+    """The same for Spark's own writer."""
+    session = _session(spark)
+    name = _name(table, session)
+    return NativeTable(session, catalog.name_sql(name), name=_shown(name))
+
+
+def _session(spark: SparkSession | None) -> SparkSession:
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise SetupError(
@@ -37,17 +55,14 @@ def opened(table: Any, spark: SparkSession | None, *, lock_wait_s: float) -> Row
             about="rorder",
             hint="name it: rorder(table, spark=spark)",
         )
-    tested_session(session, TESTED)
-    log, name = _log_of(table, session)
-    return RowGroupTable(session, log, name=name, lock_wait_s=lock_wait_s)
+    return session
 
 
-def _log_of(table: Any, session: SparkSession) -> tuple[jvm.Java, str]:
+def _name(table: Any, session: SparkSession) -> TableName:
     if hasattr(table, "table_uri"):  # of deltalake
         table = table.table_uri
-    if hasattr(table, "_jdt"):  # of delta-spark
-        log = table._jdt.table().deltaLog()
-        return log, log.dataPath().toString()
+    elif hasattr(table, "detail"):  # of delta-spark
+        table = table.detail().collect()[0].location
     if not isinstance(table, str):
         raise InvalidInput(
             "is neither a name nor a path nor a Delta table",
@@ -56,8 +71,10 @@ def _log_of(table: Any, session: SparkSession) -> tuple[jvm.Java, str]:
             hint="rorder('sales.orders'), or rorder('s3a://bucket/orders')",
         )
     if "/" in table:
-        name = catalog.path_name(table)
-    else:
-        namespace = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
-        name = qualify(split_name(table), namespace)
-    return catalog.log_of(session, name), str(name) if name.catalog else table
+        return catalog.path_name(table)
+    namespace = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
+    return qualify(split_name(table), namespace)
+
+
+def _shown(name: TableName) -> str:
+    return str(name) if name.catalog else name.name

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynamic_tables.lake.row_groups.files import Partition
-from dynamic_tables.lake.row_groups.table import Order, RowGroupTable
+from dynamic_tables.lake.row_groups.order import Order
+from dynamic_tables.lake.row_groups.table import RowGroupTable
 from dynamic_tables.lake.row_groups.writing import NewFile
 from dynamic_tables.steps import LayoutStep, reached
 

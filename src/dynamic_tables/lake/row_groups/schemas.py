@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column
@@ -36,6 +36,7 @@ from dynamic_tables.names import quote
 from dynamic_tables.reasons import Reason
 
 PHYSICAL_NAME, FIELD_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
+RANGE_SUFFIX = "_range"  # of a partition column that names the column whose values it groups
 EXACT = (
     *(BinaryType, BooleanType, ByteType, DateType, DecimalType, IntegerType, LongType, ShortType),
     *(StringType, TimestampNTZType, TimestampType),
@@ -124,8 +125,8 @@ class Schema:
 
     @property
     def leaf_count(self) -> int:
-        """How many columns a file has; the fields of a struct count one by one."""
-        return sum(map(_leaf_count, self.stored))
+        """How many columns a file has."""
+        return sum(map(leaf_count, self.stored))
 
     @property
     def field_ids(self) -> dict[tuple[str, ...], int]:
@@ -146,16 +147,31 @@ class Schema:
                 yield from self._ids(kind.valueType, (*path, "value"))
 
 
-def _leaf_count(field: StructField) -> int:
+def ranged_column(partition_columns: Sequence[str], table: str) -> str:
+    """The column that the partition column `<column>_range` names."""
+    ranges = [name for name in partition_columns if name.lower().endswith(RANGE_SUFFIX)]
+    if len(ranges) == 1:
+        return ranges[0][: -len(RANGE_SUFFIX)]
+    raise InvalidInput(
+        "nothing says by which column: no single partition column is called"
+        f" <column>{RANGE_SUFFIX}",
+        reason=Reason.BAD_COLUMNS,
+        about=table,
+        hint="name it: unique_by='customer'",
+    )
+
+
+def leaf_count(field: StructField) -> int:
+    """How many columns of a file a column is; the fields of a struct are one each."""
     kind = field.dataType
     match kind:
         case StructType():
-            return sum(map(_leaf_count, kind.fields))
+            return sum(map(leaf_count, kind.fields))
         case ArrayType():
-            return _leaf_count(StructField("", kind.elementType))
+            return leaf_count(StructField("", kind.elementType))
         case MapType():
             inner = StructField("", kind.keyType), StructField("", kind.valueType)
-            return sum(map(_leaf_count, inner))
+            return sum(map(leaf_count, inner))
     return 1
 
 

@@ -5,10 +5,9 @@ Nothing is visible before the one commit at the end.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -28,36 +27,15 @@ from dynamic_tables.lake.row_groups.files import (
     partitions_of,
     rows_of,
 )
-from dynamic_tables.lake.row_groups.schemas import Schema, schema_of
+from dynamic_tables.lake.row_groups.order import Order
+from dynamic_tables.lake.row_groups.schemas import Schema, ranged_column, schema_of
 from dynamic_tables.lake.row_groups.sizes import SMALL_TASK_BYTES, TASK_BYTES
 from dynamic_tables.lake.row_groups.writing import NEW_FILE_COLUMNS, NewFile, Target
 from dynamic_tables.lake.sessions import private_session, result_settings
 from dynamic_tables.names import quote
 from dynamic_tables.reasons import Reason
 
-RANGE_SUFFIX = "_range"  # of a partition column that names the column whose values it groups
 NO_ROW_IDS = {"baseRowId": -(10**15), "defaultRowCommitVersion": -1}  # of rows that lost theirs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """How the rows of a table are wanted."""
-
-    unique_by: str  # every value of this column in row groups of its own
-    sort_by: tuple[str, ...]  # the order of the rows of one value
-    values_per_row_group: int
-    row_group_bytes: int  # at most, in memory
-
-    @property
-    def tag(self) -> str:
-        """By which files in this order are known again."""
-        return json.dumps(
-            {
-                "unique_by": self.unique_by,
-                "sort_by": self.sort_by,
-                "values_per_row_group": self.values_per_row_group,
-            }
-        )
 
 
 class RowGroupTable:
@@ -88,36 +66,17 @@ class RowGroupTable:
     def version(self) -> int:
         return self._snapshot.version()
 
-    def order(
-        self,
-        unique_by: str | None,
-        sort_by: Iterable[str],
-        *,
-        values_per_row_group: int,
-        row_group_bytes: int,
-    ) -> Order:
-        """What the user asked for, with the names of columns as the table has them."""
-        key = self.schema.find(unique_by or self._ranged_column(), what="unique_by")
-        others = [self.schema.find(name, what="sort_by").name for name in sort_by]
-        return Order(
-            unique_by=key.name,
-            sort_by=tuple(others),
-            values_per_row_group=values_per_row_group,
-            row_group_bytes=row_group_bytes,
+    def checked(self, order: Order) -> Order:
+        """The order with the names of columns as the table has them; refuses unfit columns."""
+        find = self.schema.find
+        return replace(
+            order,
+            unique_by=find(order.unique_by, what="unique_by").name,
+            sort_by=tuple(find(name, what="sort_by").name for name in order.sort_by),
         )
 
-    def _ranged_column(self) -> str:
-        """The column that the partition column `<column>_range` names."""
-        ranges = [c for c in self.schema.partition_columns if c.lower().endswith(RANGE_SUFFIX)]
-        if len(ranges) == 1:
-            return ranges[0][: -len(RANGE_SUFFIX)]
-        raise InvalidInput(
-            "nothing says by which column: no single partition column is called"
-            f" <column>{RANGE_SUFFIX}",
-            reason=Reason.BAD_COLUMNS,
-            about=self.name,
-            hint="name it: unique_by='customer'",
-        )
+    def ranged_column(self) -> str:
+        return ranged_column(self.schema.partition_columns, self.name)
 
     def partitions(self, where: str | None) -> list[Partition]:
         with self._active():
