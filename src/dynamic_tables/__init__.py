@@ -25,6 +25,7 @@ from dynamic_tables.errors import (
     UnsupportedSQLError,
 )
 from dynamic_tables.layout.plan import RorderPlan, rorder_plan
+from dynamic_tables.layout.ranged import append, create_ranged_table
 from dynamic_tables.layout.report import PartitionReport, RorderReport
 from dynamic_tables.layout.rorder import rorder
 from dynamic_tables.model import (
@@ -72,8 +73,10 @@ __all__ = [
     "TableState",
     "UnsupportedSQLError",
     "Verification",
+    "append",
     "compile_ivm",
     "connect",
+    "create_ranged_table",
     "rorder",
     "rorder_plan",
 ]

@@ -105,8 +105,9 @@ def _natively(
     work = opened_natively(table, spark)
     column, before = unique_by or work.ranged_column(), work.detail
     if rows_per_row_group is None:
-        rows = max(work.count(), 1)
-        facts = Facts(bytes=before.size, rows=rows, values=rows, columns=work.leaf_count)
+        parts = max(work.count_partitions(), 1)
+        rows = max(work.count() // parts, 1)
+        facts = Facts(bytes=before.size // parts, rows=rows, values=rows, columns=work.leaf_count)
         rows_per_row_group = native(facts).rows_per_row_group
         assert rows_per_row_group is not None
     version = work.rewrite(column, sort_by, where, rows_per_row_group)

@@ -27,6 +27,7 @@ from dynamic_tables.lake.row_groups.writing import NewFile
 from dynamic_tables.lake.transaction import USER_METADATA, optimizing
 from dynamic_tables.reasons import Reason
 
+PLAIN_IN_PATHS = "/=-_.~!$&'()*+,;:@"  # the log has them as they are
 ATTEMPTS = 10  # while others commit again and again
 ROW_IDS_KEPT = "delta.rowTracking.preserved"  # tag of a commit
 
@@ -56,7 +57,7 @@ def new_actions(
 
 def _added(file: NewFile, values: Mapping[str, str | None], tag: str) -> dict[str, Any]:
     return {
-        "path": url_quote(file.path),
+        "path": url_quote(file.path, safe=PLAIN_IN_PATHS),
         "partitionValues": values,
         "size": file.size,
         "modificationTime": file.modified,

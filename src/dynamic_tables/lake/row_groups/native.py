@@ -81,6 +81,11 @@ class NativeTable:
         """From Delta's statistics, where they are complete."""
         return self._read().count()
 
+    def count_partitions(self) -> int:
+        """Each has files of its own."""
+        columns = [quote(name) for name in self.detail.partition_columns]
+        return self._read().select(*columns).distinct().count() if columns else 1
+
     def now(self) -> Detail:
         """The table as it is afterwards."""
         return self._described(f"delta.{quote(self._location)}")

@@ -32,21 +32,22 @@ def opened(
         )
     from dynamic_tables.lake.row_groups.table import RowGroupTable  # noqa: PLC0415  needs pyarrow
 
-    session = _session(spark)
+    session = session_of(spark)
     tested_session(session, TESTED)
-    name = _name(table, session)
+    name = name_of(table, session)
     log = catalog.log_of(session, name)
     return RowGroupTable(session, log, name=called or _shown(name), lock_wait_s=lock_wait_s)
 
 
 def opened_natively(table: Any, spark: SparkSession | None) -> NativeTable:
     """The same for Spark's own writer."""
-    session = _session(spark)
-    name = _name(table, session)
+    session = session_of(spark)
+    name = name_of(table, session)
     return NativeTable(session, catalog.name_sql(name), name=_shown(name))
 
 
-def _session(spark: SparkSession | None) -> SparkSession:
+def session_of(spark: SparkSession | None) -> SparkSession:
+    """The session that was given, or the active one."""
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise SetupError(
@@ -58,7 +59,8 @@ def _session(spark: SparkSession | None) -> SparkSession:
     return session
 
 
-def _name(table: Any, session: SparkSession) -> TableName:
+def name_of(table: Any, session: SparkSession) -> TableName:
+    """The qualified name of a table; of a path it has no catalog."""
     if hasattr(table, "table_uri"):  # of deltalake
         table = table.table_uri
     elif hasattr(table, "detail"):  # of delta-spark
