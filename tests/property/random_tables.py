@@ -107,6 +107,7 @@ def wanted(seed: int) -> Wanted:
         "delta.enableChangeDataFeed": "true" if feed else None,
         "delta.enableDeletionVectors": str(vectors).lower(),
         "delta.enableTypeWidening": "true",
+        "delta.feature.timestampNtz": "supported",  # a column that comes later may want it
     }
     given = ", ".join(f"'{k}' = '{v}'" for k, v in properties.items() if v)
     listed = ", ".join(f"{quoted(n)} {kind}" for n, kind in (columns | parts).items())

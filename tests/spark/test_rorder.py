@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 import dynamic_tables as dt
 from dynamic_tables.lake.row_groups import committing
 from dynamic_tables.lake.row_groups.schemas import Schema
+from dynamic_tables.lake.row_groups.table import RowGroupTable
+from dynamic_tables.lake.row_groups.writing import Target
 from dynamic_tables.layout.report import Became
 from dynamic_tables.steps import LayoutStep, observing
 from oracle import bag
@@ -177,6 +180,22 @@ def test_rows_under_a_wrong_name_are_not_committed(
     with pytest.raises(dt.InternalError, match="differ"):
         dt.rorder("swapped", unique_by="k", spark=shared.spark)
     assert newest(shared, "swapped") == version
+
+
+def test_executors_that_cannot_write_are_told_of(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(shared, "closed")
+    right = RowGroupTable._target
+
+    def elsewhere(table: RowGroupTable, *arguments: Any) -> Target:
+        return replace(right(table, *arguments), root="/proc/nowhere")
+
+    monkeypatch.setattr(RowGroupTable, "_target", elsewhere)
+    with pytest.raises(dt.DynamicTablesError, match="/proc/nowhere") as failed:
+        dt.rorder("closed", unique_by="k", spark=shared.spark)
+    assert failed.value.about == "default.closed"
+    assert newest(shared, "closed") == 2
 
 
 def test_the_range_column_names_the_column(shared: dt.DynamicTables) -> None:

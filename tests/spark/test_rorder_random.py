@@ -68,5 +68,6 @@ def test_random_tables(shared: dt.DynamicTables, seed: int) -> None:
 @pytest.mark.timeout(0)
 def test_many_random_tables(shared: dt.DynamicTables) -> None:
     for seed in seeds(range(1_000, 2_000)):
+        print("seed", seed, flush=True)
         live(shared, seed)
         shared.spark.sql(f"DROP TABLE random_{seed}")

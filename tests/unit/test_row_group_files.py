@@ -76,6 +76,7 @@ def target(root: Path, **changes: Any) -> Target:
         leaves=leaves,
         values_per_row_group=1,
         row_group_bytes=2**20,
+        file_bytes=2**20,
         metadata={"org.apache.spark.version": "4.2.0"},
     )
     return replace(wanted, **changes)
@@ -160,9 +161,8 @@ def test_a_new_file_begins_before_its_footer_is_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "FOOTER_BYTES", 10 * 2 * writing.CHUNK_FOOTER_BYTES)
-    monkeypatch.setattr(writing, "FILE_BYTES_AT_LEAST", 0)
     table = pa.table({"p": pa.array([0] * 95, pa.int32()), "k": range(95), "v": range(95)})
-    files = [*written(target(tmp_path, leaves=()), table.to_batches())]
+    files = [*written(target(tmp_path, leaves=(), file_bytes=0), table.to_batches())]
     assert [file.value_count for file in files] == [10] * 9 + [5]
 
 

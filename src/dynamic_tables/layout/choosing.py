@@ -12,11 +12,11 @@ from math import ceil, sqrt
 
 from dynamic_tables.lake.row_groups.sizes import (
     CHUNK_FOOTER_BYTES,
-    FILE_BYTES_AT_LEAST,
     FILE_BYTES_AT_MOST,
     FOOTER_BYTES,
     SPARK_CHUNK_FOOTER_BYTES,
     TASK_BYTES,
+    least_file_bytes,
 )
 
 WORTH_IT = 1.25  # fewer values a row group are taken unless more of them read so much less
@@ -68,7 +68,9 @@ def arrow(facts: Facts, values_per_row_group: int) -> Choice:
     """
     chunk, value = facts.columns * CHUNK_FOOTER_BYTES, facts.bytes_per_value
     by_footer = values_per_row_group * FOOTER_BYTES / chunk
-    per_file = min(max(by_footer, FILE_BYTES_AT_LEAST / value), FILE_BYTES_AT_MOST / value)
+    per_file = min(
+        max(by_footer, least_file_bytes(facts.bytes) / value), FILE_BYTES_AT_MOST / value
+    )
     per_file = min(max(per_file, values_per_row_group), facts.values)
     footer = ceil(per_file / values_per_row_group) * chunk
     return Choice(
@@ -82,7 +84,7 @@ def arrow(facts: Facts, values_per_row_group: int) -> Choice:
 
 def grouped(facts: Facts) -> Choice:
     """As many values in a row group as make footer and row group equally large."""
-    in_file = min(FILE_BYTES_AT_LEAST, facts.bytes) / facts.bytes_per_value
+    in_file = min(least_file_bytes(facts.bytes), facts.bytes) / facts.bytes_per_value
     best = sqrt(in_file * facts.columns * CHUNK_FOOTER_BYTES / facts.bytes_per_value)
     return arrow(facts, min(max(round(best), 1), max(facts.values, 1)))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dynamic_tables.lake.faults import SPARK_FAULTS, told
 from dynamic_tables.lake.row_groups.files import Partition
 from dynamic_tables.lake.row_groups.order import Order
 from dynamic_tables.lake.row_groups.table import RowGroupTable
@@ -28,6 +29,13 @@ class Ordered:
 
 def put_in_order(table: RowGroupTable, order: Order, where: str | None = None) -> Ordered:
     """Exchange the files of all partitions that are not in this order yet."""
+    try:
+        return _exchanged(table, order, where)
+    except SPARK_FAULTS as error:
+        raise told(error, about=table.name) from error
+
+
+def _exchanged(table: RowGroupTable, order: Order, where: str | None) -> Ordered:
     partitions = table.partitions(where)
     todo = [partition for partition in partitions if not partition.is_ordered(order.tag)]
     reached(LayoutStep.LISTED, table.name)

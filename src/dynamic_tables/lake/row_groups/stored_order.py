@@ -20,10 +20,12 @@ def unordered_percent(snapshot: Java, unique_by: str) -> int:
 
 def put_in_order(spark: SparkSession, definition: Definition, *, lock_wait_s: float) -> None:
     """Exchange the files that are not in order."""
-    from dynamic_tables.lake.row_groups import ordering  # noqa: PLC0415  needs pyarrow
-    from dynamic_tables.lake.row_groups.opening import opened  # noqa: PLC0415  knows who else does
+    from dynamic_tables.lake.row_groups.opening import opened  # noqa: PLC0415  it imports this
 
     column = definition.options.row_groups_by
     assert column is not None
     table = opened(definition.location, spark, lock_wait_s=lock_wait_s, called=str(definition.name))
+
+    from dynamic_tables.lake.row_groups import ordering  # noqa: PLC0415  needs pyarrow
+
     ordering.put_in_order(table, table.checked(Order(unique_by=column)))

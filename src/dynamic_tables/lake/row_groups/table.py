@@ -29,12 +29,20 @@ from dynamic_tables.lake.row_groups.files import (
 )
 from dynamic_tables.lake.row_groups.order import Order
 from dynamic_tables.lake.row_groups.schemas import Schema, ranged_column, schema_of
-from dynamic_tables.lake.row_groups.sizes import SMALL_TASK_BYTES, TASK_BYTES
+from dynamic_tables.lake.row_groups.sizes import (
+    SMALL_TASK_BYTES,
+    TASK_BYTES,
+    least_file_bytes,
+)
 from dynamic_tables.lake.row_groups.writing import NEW_FILE_COLUMNS, NewFile, Target
 from dynamic_tables.lake.sessions import private_session, result_settings
 from dynamic_tables.names import quote
 from dynamic_tables.reasons import Reason
 
+IN_BATCHES = {  # of what is handed to Arrow: one of them is held beside a row group
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 2**20),
+}
 NO_ROW_IDS = {"baseRowId": -(10**15), "defaultRowCommitVersion": -1}  # of rows that lost theirs
 
 
@@ -45,7 +53,7 @@ class RowGroupTable:
         self, spark: SparkSession, log: jvm.Java, *, name: str, lock_wait_s: float
     ) -> None:
         namespace = (spark.catalog.currentCatalog(), spark.catalog.currentDatabase())
-        settings = {**result_settings(spark), **verifying.SETTINGS}
+        settings = {**result_settings(spark), **verifying.SETTINGS, **IN_BATCHES}
         self._session = private_session(spark, settings=settings, namespace=namespace)
         self._log, self.name = log, name
         self._lock_wait_s = lock_wait_s
@@ -101,7 +109,7 @@ class RowGroupTable:
         location = self.location
         local = local_path(location)
         return Target(
-            root=str(local) if local is not None else location,
+            root=str(local) if local is not None else location.replace("s3a://", "s3://", 1),
             folders={partition.number: partition.folder for partition in partitions},
             key=names[order.unique_by],
             bounded=tuple(names[name] for name in (order.unique_by, *order.sort_by)),
@@ -109,6 +117,7 @@ class RowGroupTable:
             leaves=self.schema.leaves,
             values_per_row_group=order.values_per_row_group,
             row_group_bytes=order.row_group_bytes,
+            file_bytes=least_file_bytes(sum(partition.size for partition in partitions)),
             metadata={"org.apache.spark.version": self._session.version},  # new calendar
         )
 

@@ -23,7 +23,6 @@ from pyarrow.compute import call_function
 
 from dynamic_tables.lake.row_groups.sizes import (
     CHUNK_FOOTER_BYTES,
-    FILE_BYTES_AT_LEAST,
     FILE_BYTES_AT_MOST,
     FOOTER_BYTES,
 )
@@ -46,6 +45,7 @@ class Target:
     leaves: tuple[Leaf, ...]  # what the log has statistics of
     values_per_row_group: int
     row_group_bytes: int
+    file_bytes: int  # at least, before a file ends for the sake of its footer
     metadata: Mapping[str, str]  # of every file
 
 
@@ -243,7 +243,7 @@ class _File:
     @property
     def is_full(self) -> bool:
         footer = self._chunks * CHUNK_FOOTER_BYTES
-        small = self._bytes < FILE_BYTES_AT_LEAST
+        small = self._bytes < self._target.file_bytes
         return self._bytes >= FILE_BYTES_AT_MOST or (footer >= FOOTER_BYTES and not small)
 
     def write(self, table: pa.Table, *, values: int) -> None:
