@@ -2,9 +2,8 @@
 
 2,000 entities of 1,000 to 3,000 rows in four range partitions, written as they come in time. Each
 reader looks some entities up, one by one; bytes are those that its process read from files (Linux
-counts them). DuckDB and Polars read footers every time; pyarrow and delta-rs keep them, and are
-measured at the second turn. Readers that do not know Delta are given the files that its statistics
-leave.
+counts them). Each look-up is measured at its second turn: DuckDB reads footers every time, the
+others keep them. Readers that do not know Delta are given the files that its statistics leave.
 """
 
 from __future__ import annotations
