@@ -24,6 +24,10 @@ from dynamic_tables.errors import (
     StatementError,
     UnsupportedSQLError,
 )
+from dynamic_tables.layout.plan import RorderPlan, rorder_plan
+from dynamic_tables.layout.ranged import append, create_ranged_table
+from dynamic_tables.layout.report import PartitionReport, RorderReport
+from dynamic_tables.layout.rorder import rorder
 from dynamic_tables.model import (
     Action,
     Cut,
@@ -52,6 +56,7 @@ __all__ = [
     "Naming",
     "Options",
     "Outcome",
+    "PartitionReport",
     "Planned",
     "Reason",
     "RefreshError",
@@ -59,6 +64,8 @@ __all__ = [
     "RefreshRecord",
     "RefreshReport",
     "Refused",
+    "RorderPlan",
+    "RorderReport",
     "SetupError",
     "StatementError",
     "Status",
@@ -66,6 +73,10 @@ __all__ = [
     "TableState",
     "UnsupportedSQLError",
     "Verification",
+    "append",
     "compile_ivm",
     "connect",
+    "create_ranged_table",
+    "rorder",
+    "rorder_plan",
 ]

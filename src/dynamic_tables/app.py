@@ -14,6 +14,9 @@ from dynamic_tables.definition import Definition
 from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Lake
+from dynamic_tables.layout.plan import RorderPlan, rorder_plan
+from dynamic_tables.layout.report import RorderReport
+from dynamic_tables.layout.rorder import rorder
 from dynamic_tables.model import (
     RefreshRecord,
     RefreshReport,
@@ -224,8 +227,24 @@ class DynamicTables:
         return self._declarations.drop(self._state_of(parts), cascade=cascade)
 
     def optimize(self, name: str) -> TableName:
-        """Compact the stored table; no row changes."""
+        """Compact the stored table, in the order of its ROW_GROUPS BY if it has one; no row
+        changes."""
         return self._optimize(self._state(name))
+
+    def rorder(self, name: str, **how: Any) -> RorderReport:
+        """`dynamic_tables.rorder` of a dynamic table, or of any Delta table of the lake."""
+        return rorder(self._place(name), **how, spark=self.spark)
+
+    def rorder_plan(self, name: str, **how: Any) -> RorderPlan:
+        """What `rorder` could do, and which way is best; nothing is written."""
+        return rorder_plan(self._place(name), **how, spark=self.spark)
+
+    def _place(self, name: str) -> str:
+        """Where a dynamic table is stored; any other table is known by its name."""
+        if "/" in name:
+            return name
+        state = self._store.table(qualify(split_name(name), self._lake.namespace()).key)
+        return state.definition.location if state is not None else name
 
     def _optimize(self, state: TableState) -> TableName:
         self._lake.optimize(state.definition)

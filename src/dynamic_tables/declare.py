@@ -39,6 +39,8 @@ from dynamic_tables.refresh.definitions import dynamic_sources, renamed
 from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.steps import Step, reached
 
+NOT_SKIPPED = ("DOUBLE", "FLOAT", "STRUCT", "ARRAY", "MAP", "VARIANT")  # types of columns
+
 Say = Callable[[str], None]
 
 
@@ -347,6 +349,15 @@ def _check_options(name: TableName, options: Options, columns: tuple[Column, ...
                 reason=Reason.BAD_VALUE,
                 about=str(name),
                 hint="its columns: " + ", ".join(c.name for c in columns),
+            )
+    for column in columns:
+        wanted = column.name.lower() == (options.row_groups_by or "").lower()
+        if wanted and column.type.startswith(NOT_SKIPPED):
+            raise InvalidInput(
+                f"ROW_GROUPS BY names {column.name}: readers skip no row groups by {column.type}",
+                reason=Reason.BAD_VALUE,
+                about=str(name),
+                hint="name a column of whole numbers, decimals, texts, dates or timestamps",
             )
 
 

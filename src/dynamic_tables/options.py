@@ -383,8 +383,9 @@ SPECS: tuple[OptionSpec, ...] = (
         "ROW_GROUPS BY",
         "row_groups_by",
         Kind.COLUMN,
-        "Column by which rows are ordered into Parquet row groups.",
+        "Column whose values have Parquet row groups of their own.",
         "ROW_GROUPS BY (customer)",
+        at_work=True,
     ),
     OptionSpec(
         "COMMENT",

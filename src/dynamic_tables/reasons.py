@@ -80,11 +80,13 @@ class Reason(StrEnum):
     ALREADY_EXISTS = "ALREADY_EXISTS"  # the name is taken
     UNKNOWN_TABLE = "UNKNOWN_TABLE"  # no dynamic table of this name
     HAS_CHILDREN = "HAS_CHILDREN"  # other dynamic tables read this one
+    TABLE_FEATURE = "TABLE_FEATURE"  # the table has something that row-group order does not know
 
     # What is wrong with the surroundings.
     JAVA_MISSING = "JAVA_MISSING"  # no Java, or one that is too old
     SPARK_MISSING = "SPARK_MISSING"  # pyspark or delta-spark is not installed
     DUCKDB_MISSING = "DUCKDB_MISSING"  # duckdb or its ducklake extension is not installed
+    ARROW_MISSING = "ARROW_MISSING"  # pyarrow is not installed
     DELTA_MISSING = "DELTA_MISSING"  # Delta's jar is not on the session's class path
     VERSION_UNTESTED = "VERSION_UNTESTED"  # this pair of Spark and Delta versions is not supported
     CONNECT_UNSUPPORTED = "CONNECT_UNSUPPORTED"  # a Spark Connect session

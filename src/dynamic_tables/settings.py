@@ -109,8 +109,8 @@ SETTINGS = (
         kind=int,
         may_be_zero=True,
         default=50,
-        doc="percent of partial rows in a MERGE_ON_READ table above which a refresh compacts it; "
-        "0: never",
+        doc="percent of partial rows in a MERGE_ON_READ table, or of bytes out of the order of "
+        "ROW_GROUPS BY, above which a refresh compacts a table; 0: never",
     ),
     SettingSpec(
         name="jar_cache",

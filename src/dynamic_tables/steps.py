@@ -30,17 +30,28 @@ class Step(StrEnum):
     RELEASED = "released"  # the claim is gone
 
 
-Observer = Callable[[Step, str], None]
+class LayoutStep(StrEnum):
+    """The same for row-group order, in the order in which it passes them."""
+
+    LISTED = "files_listed"  # the files to be exchanged are known
+    WRITTEN = "files_written"  # the new files are there, no version names them
+    VERIFIED = "files_verified"  # they were read back and have the same rows
+    LOCKED = "exchange_locked"  # the commit lock is ours, the commit has not begun
+    EXCHANGED = "files_exchanged"  # the Delta commit returned
 
 
-def _nothing(_step: Step, _table: str) -> None:
+AnyStep = Step | LayoutStep
+Observer = Callable[[AnyStep, str], None]
+
+
+def _nothing(_step: AnyStep, _table: str) -> None:
     return None
 
 
 _observer: Observer = _nothing
 
 
-def reached(step: Step, table: str) -> None:
+def reached(step: AnyStep, table: str) -> None:
     """Say that `table` passed `step`; whatever the observer raises goes up to the refresh."""
     _observer(step, table)
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import click
+from rich.console import Group
 from rich.text import Text
 
 from dynamic_tables.cli.program import verb
 from dynamic_tables.cli.session import Invocation
 from dynamic_tables.errors import InvalidInput
+from dynamic_tables.layout.rorder import ENGINES
 from dynamic_tables.names import split_name
 from dynamic_tables.options import SPECS, Kind, Options, OptionSpec, parse_kwargs, spec_of
 from dynamic_tables.reasons import Reason
-from dynamic_tables.render import declared_text
+from dynamic_tables.render import declared_text, rorder_plan_table, rorder_table
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -178,14 +180,53 @@ def drop(run: Invocation, name: str, cascade: bool, if_exists: bool) -> None:
 
 @verb("optimize")
 @click.argument("names", nargs=-1, required=True)
-def optimize(run: Invocation, names: tuple[str, ...]) -> None:
-    """Compact the stored tables NAMES; no row changes."""
+@click.option(
+    "--row-groups-by",
+    metavar="COLUMN",
+    help="every value of this column in row groups of its own; for any Delta table",
+)
+@click.option("--sort-by", multiple=True, metavar="COLUMN", help="order of the rows of one value")
+@click.option("--where", metavar="CONDITION", help="only partitions that fulfil it")
+@click.option("--engine", type=click.Choice(ENGINES), help="who writes the files")
+@click.option("--dry-run", is_flag=True, help="show what each layout would cost readers")
+def optimize(
+    run: Invocation,
+    names: tuple[str, ...],
+    row_groups_by: str | None,
+    sort_by: tuple[str, ...],
+    where: str | None,
+    engine: str | None,
+    dry_run: bool,
+) -> None:
+    """Compact tables NAMES, or put their row groups in order; no row changes."""
     for name in names:
         split_name(name)
-    with run.tables("optimizing") as tables:
-        done = [str(tables.optimize(name)) for name in names]
-    shown = Text("\n".join(f"{name}: optimized" for name in done), style="green")
-    run.show({"optimized": done}, shown)
+    if row_groups_by is None:
+        _refuse_without_column(names[0], bool(sort_by or where or engine or dry_run))
+        with run.tables("optimizing") as tables:
+            done = [str(tables.optimize(name)) for name in names]
+        shown = Text("\n".join(f"{name}: optimized" for name in done), style="green")
+        run.show({"optimized": done}, shown)
+        return
+    chosen = {"unique_by": row_groups_by, "where": where}
+    with run.tables("ordering") as tables:
+        if dry_run:
+            plans = [tables.rorder_plan(name, **chosen) for name in names]
+            run.show([plan.as_json() for plan in plans], Group(*map(rorder_plan_table, plans)))
+            return
+        more = {"sort_by": sort_by, "engine": engine or ENGINES[0]}
+        reports = [tables.rorder(name, **chosen, **more) for name in names]
+    run.show([report.as_json() for report in reports], Group(*map(rorder_table, reports)))
+
+
+def _refuse_without_column(name: str, given: bool) -> None:
+    if given:
+        raise InvalidInput(
+            "--sort-by, --where, --engine and --dry-run belong to --row-groups-by",
+            reason=Reason.CONTRADICTION,
+            about=name,
+            hint=f"dynamic-tables optimize {name} --row-groups-by COLUMN …",
+        )
 
 
 VERBS = (create, alter, suspend, resume, drop, optimize)

@@ -169,6 +169,7 @@ class Layout:
     small_files: int = 0  # 0 also if its files are large
     rows: int = 0
     partial_rows: int = 0  # of them: appended beside what is stored of their groups
+    unordered_percent: int = 0  # of the bytes: in files that are not in the order of ROW_GROUPS BY
 
 
 Remaining = Mapping[str, tuple[str, ...]]  # of changed sources, by name key: columns that count

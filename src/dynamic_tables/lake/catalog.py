@@ -130,7 +130,7 @@ def _metadata(spark: SparkSession, name: TableName) -> Java:
 
 def state(spark: SparkSession, name: TableName) -> SourceState:
     """A Delta table as it is now; refuses what is no Delta table."""
-    return _state_of(spark, name, _log(spark, name))
+    return _state_of(spark, name, log_of(spark, name))
 
 
 def state_at(spark: SparkSession, name: TableName, location: str) -> SourceState:
@@ -154,7 +154,8 @@ def _state_of(spark: SparkSession, name: TableName, log: Java) -> SourceState:
     )
 
 
-def _log(spark: SparkSession, name: TableName) -> Java:
+def log_of(spark: SparkSession, name: TableName) -> Java:
+    """Delta's log of a table; refuses what is no Delta table."""
     if not name.catalog:
         return jvm.delta_log_by_path(spark, name.name)
     try:

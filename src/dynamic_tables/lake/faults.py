@@ -16,11 +16,9 @@ SPARK_FAULTS = (PySparkException, Py4JError, Py4JNetworkError, ConnectionError)
 PLACE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+;?)?(\s*\(line \d+, pos \d+\))?\s*$")
 
 # Surroundings first, then what is gone.
+_CONFLICT = r"DELTA_CONCURRENT|Concurrent\w+Exception|MetadataChanged|ProtocolChanged"
 _WORDS = (
-    (
-        r"DELTA_CONCURRENT|Concurrent\w+Exception|MetadataChanged|ProtocolChanged",
-        Reason.COMMIT_FAILED,
-    ),
+    (_CONFLICT, Reason.COMMIT_FAILED),
     (r"SPARK_JOB_CANCELLED", Reason.INTERRUPTED),
     (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
     (r"Permission denied|AccessControlException|AccessDenied", Reason.NO_PERMISSION),
@@ -71,3 +69,8 @@ def is_feed_gone(error: BaseException) -> bool:
     """Whether a change feed does not reach back as far as it was asked for."""
     gone = r"DELTA_(MISSING_CHANGE_DATA|CHANGE_TABLE_FEED|CHANGE_DATA)"
     return re.search(gone, str(error)) is not None
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether somebody else committed first, in a way that Delta does not let pass."""
+    return re.search(_CONFLICT, str(error)) is not None

@@ -1,7 +1,9 @@
 """Keys as a few ranges of literals: only literals let Delta skip files, and Parquet row groups.
 
 A semi-join with a table of keys reads every file. An OR of ranges prunes exactly, but each range is
-generated code: few of them, and only where they leave much out.
+generated code: few of them, and only where they leave much out. Keys that are scattered between the
+ends of a range are said one by one as well, in a list, which is no generated code: Delta skips no
+file by it, but where row groups are in the order of the key, Parquet skips those between the keys.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dynamic_tables.names import literal
 # Types whose values Python and Spark order alike; strings with a collation are not among them.
 ORDERED_ALIKE = re.compile(r"tinyint|smallint|int|bigint|decimal.*|date|string")
 RANGES_AT_MOST = 8
+LISTED_AT_MOST = 200  # values in a list; Parquet compares every row group with each of them
 SPARSE = 2  # several ranges are said where the span between the ends is so many times wider
 
 
@@ -27,17 +30,35 @@ def condition(column: str, values: Sequence[Any]) -> str | None:
     >>> condition("k", [7, 1, 2, None])
     '(k BETWEEN 1 AND 2 OR k BETWEEN 7 AND 7 OR k IS NULL)'
     >>> condition("k", ["b", "a"])
-    "(k BETWEEN 'a' AND 'b')"
+    "(k BETWEEN 'a' AND 'b') AND (k IN ('a', 'b'))"
     >>> condition("k", [1.5]), condition("k", ["a", "it's"]), condition("k", ["${a}"])
     (None, None, None)
     """
     known = {value for value in values if value is not None}
-    if not all(_has_literal(value) for value in known):
+    if not all(has_literal(value) for value in known):
         return None
-    parts = [f"{column} BETWEEN {_sql(a)} AND {_sql(b)}" for a, b in ranges(sorted(known))]
-    if len(known) < len(set(values)):
-        parts.append(f"{column} IS NULL")
-    return f"({' OR '.join(parts)})" if parts else None
+    ordered = sorted(known)
+    between = ranges(ordered)
+    parts = [f"{column} BETWEEN {literal_of(a)} AND {literal_of(b)}" for a, b in between]
+    null = [f"{column} IS NULL"] if len(known) < len(set(values)) else []
+    said = f"({' OR '.join([*parts, *null])})" if parts or null else None
+    if not _scattered(ordered, between):
+        return said
+    listed = f"{column} IN ({', '.join(map(literal_of, ordered))})"
+    return f"{said} AND ({' OR '.join([listed, *null])})"
+
+
+def _scattered(ordered: Sequence[Any], between: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether the ranges hold other values, too, and a list of the wanted ones is short enough.
+
+    >>> _scattered([1, 2, 9], [(1, 2), (9, 9)]), _scattered([1, 3], [(1, 3)])
+    (False, True)
+    """
+    if not 1 < len(ordered) <= LISTED_AT_MOST:
+        return False
+    if isinstance(ordered[0], int):
+        return sum(b - a + 1 for a, b in between) > len(ordered)
+    return any(a != b for a, b in between)
 
 
 def ranges(ordered: Sequence[Any]) -> list[tuple[Any, Any]]:
@@ -63,7 +84,7 @@ def ranges(ordered: Sequence[Any]) -> list[tuple[Any, Any]]:
     return found if covered * SPARSE <= ordered[-1] - ordered[0] else whole
 
 
-def _has_literal(value: Any) -> bool:
+def has_literal(value: Any) -> bool:
     """Whether a literal means this value under all settings; others are left to the semi-join.
 
     Timestamps depend on time zones, doubles have NaN, and how a text with an escape, a quote or a
@@ -75,7 +96,8 @@ def _has_literal(value: Any) -> bool:
     return exact and not isinstance(value, (bool, datetime))
 
 
-def _sql(value: Any) -> str:
+def literal_of(value: Any) -> str:
+    """A value that has a literal, as SQL."""
     if isinstance(value, str):
         return literal(value)
     if isinstance(value, date):

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.embedded import SMALL_QUERIES
+from dynamic_tables.lake.ranges import LISTED_AT_MOST
 
 # Settings that change what a query returns. At CREATE their values are stored with the definition.
 RESULT_SETTINGS = (
@@ -50,6 +51,7 @@ PRIVATE_SETTINGS = {
     "spark.sql.files.ignoreMissingFiles": "false",  # what is gone is not the same as nothing
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.limit.initialNumPartitions": "64",  # what is brought to the driver: in one job
+    "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED_AT_MOST),  # keys skip row groups
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }

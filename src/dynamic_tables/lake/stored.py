@@ -23,6 +23,7 @@ from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.lock import commit_lock
 from dynamic_tables.lake.log import commits_between
+from dynamic_tables.lake.row_groups import stored_order
 from dynamic_tables.lake.sessions import private_session
 from dynamic_tables.lake.statements import (
     PROPERTY_DEFINITION,
@@ -188,7 +189,7 @@ class StoredTables:
                 self._run(f"COMMENT ON TABLE {table} IS {literal(options.comment or '')}")
 
     def optimize(self, definition: Definition) -> None:
-        """Let Delta compact (and cluster) the stored table; no row changes.
+        """Compact the stored table, by Delta or in the order of ROW_GROUPS BY; no row changes.
 
         Of a table that is stored in parts, groups become one row each again.
         """
@@ -196,7 +197,10 @@ class StoredTables:
             present = self.standing(definition).definition  # who held the lock may have changed it
             if present.in_parts is not None:
                 self._fold(present, present.in_parts)
-            self._run(f"OPTIMIZE delta.{quote(definition.location)}")
+            if present.options.row_groups_by is None:
+                self._run(f"OPTIMIZE delta.{quote(definition.location)}")
+        if present.options.row_groups_by is not None:
+            stored_order.put_in_order(self.spark, present, lock_wait_s=self._lock_wait_s)
 
     def _fold(self, definition: Definition, in_parts: InParts) -> None:
         session = private_session(
@@ -216,9 +220,11 @@ class StoredTables:
 
         A partitioned table has many by its nature: compacting it is left to its owner.
         """
+        snapshot = self._snapshot_at(definition.location)
+        if (column := definition.options.row_groups_by) is not None:
+            return Layout(unordered_percent=stored_order.unordered_percent(snapshot, column))
         if definition.options.partitioned_by:
             return Layout()
-        snapshot = self._snapshot_at(definition.location)
         files, size = jvm.file_count(snapshot)
         small = files if size < files * SMALL_FILE_BYTES else 0
         if definition.in_parts is None:

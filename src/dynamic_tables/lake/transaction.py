@@ -62,7 +62,7 @@ def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stam
         snapshot = jvm.newest_snapshot(session, log)
         if not _fits(rows, snapshot):
             return False
-        files = _all_files(snapshot)
+        files = all_files(snapshot)
         transaction = _begin(session, log, snapshot, stamp)
         if transaction is not None:
             transaction.readWholeTable()
@@ -120,7 +120,7 @@ def rewrite(session: SparkSession, location: str, form: Callable[[DataFrame], Da
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
         snapshot = jvm.newest_snapshot(session, log)
-        files = _all_files(snapshot)
+        files = all_files(snapshot)
         read = log.createDataFrame(
             snapshot, jvm.sequence(session, files), False, jvm.some(session, None)
         )
@@ -128,7 +128,7 @@ def rewrite(session: SparkSession, location: str, form: Callable[[DataFrame], Da
         written = transaction.writeFiles(form(DataFrame(read, session))._jdf)
         added = [copied(file, {ADD_FILE_DATA_CHANGE: False}) for file in jvm.items(written)]
         removed = [file.removeWithTimestamp(now_ms(), False) for file in files]
-        transaction.commit(jvm.sequence(session, [*added, *removed]), _optimizing(session))
+        transaction.commit(jvm.sequence(session, [*added, *removed]), optimizing(session))
 
 
 def partial_rows(snapshot: Java) -> tuple[int, int]:
@@ -155,7 +155,8 @@ def _is_as_made(snapshot: Java) -> bool:
     return marks and jvm.has_feed(snapshot)
 
 
-def _all_files(snapshot: Java) -> list[Java]:
+def all_files(snapshot: Java) -> list[Java]:
+    """The files of a table; in a Spark job if the checksum does not name them."""
     listed = jvm.all_files(snapshot)
     return [*(jvm.items(listed) if listed is not None else snapshot.allFiles().collectAsList())]
 
@@ -197,7 +198,8 @@ def _merging(session: SparkSession) -> Java:
     return merge(none, none, none, none, empty, empty, empty)
 
 
-def _optimizing(session: SparkSession) -> Java:
+def optimizing(session: SparkSession) -> Java:
+    """What DESCRIBE HISTORY says of files that were exchanged."""
     optimize = jvm.java_class(session, f"{DELTA}.DeltaOperations$Optimize")
     none, empty = jvm.some(session, None), jvm.sequence(session, [])
     return optimize(empty, empty, False, none, False)
@@ -269,5 +271,6 @@ def try_internals(session: SparkSession) -> None:
     nothing = jvm.some(session, None)
     _writing(session, "Append")
     _merging(session)
+    optimizing(session)
     jvm.java_class(session, f"{DELTA}.actions.SetTransaction")("", 1, nothing)
     marking.try_internals(session)

@@ -172,6 +172,8 @@ class TableWriter:
         allowed = max(layout.rows * percent / 100, FEW_PARTIAL_ROWS)
         if percent and layout.partial_rows > allowed:
             return f"{layout.partial_rows} partial rows"
+        if percent and layout.unordered_percent > percent:
+            return f"files out of order, {layout.unordered_percent} % of the bytes,"
         return None
 
     def finish(

@@ -16,6 +16,7 @@ from dynamic_tables.render.basics import (
     sql_text,
 )
 from dynamic_tables.render.graph import graph_json, graph_tree
+from dynamic_tables.render.layout import rorder_plan_table, rorder_table
 from dynamic_tables.render.progress import ProgressLine
 from dynamic_tables.render.refreshes import (
     declared_text,
@@ -38,6 +39,8 @@ __all__ = [
     "key_values",
     "plan_table",
     "records_table",
+    "rorder_plan_table",
+    "rorder_table",
     "seconds",
     "sql_text",
     "state_json",

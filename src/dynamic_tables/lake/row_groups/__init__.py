@@ -1,0 +1,1 @@
+"""Row-group order on Delta: which files, how they are written, checked and committed."""

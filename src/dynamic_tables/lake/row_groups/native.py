@@ -1,0 +1,174 @@
+"""Row groups of a fixed number of rows, by Spark's own writer and Delta's documented options.
+
+Nothing here reaches into the JVM, so it works wherever Delta's own `overwrite` does. The price: a
+value begins and ends anywhere in a row group, there is one transaction for all partitions, and rows
+are compared after the commit, not before: the versions before and after it must be the same bag.
+The frame that is written must stay lazy and without a version, so that Delta knows what was read
+and refuses if somebody commits meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from dynamic_tables.errors import InternalError, InvalidInput, Refused
+from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_conflict
+from dynamic_tables.lake.row_groups import verifying
+from dynamic_tables.lake.row_groups.files import PARTITION
+from dynamic_tables.lake.row_groups.schemas import leaf_count, ranged_column
+from dynamic_tables.lake.row_groups.sizes import TASK_BYTES
+from dynamic_tables.names import quote
+from dynamic_tables.reasons import Reason
+
+ROW_LIMIT = "parquet.block.row.count.limit"  # rows of a row group; read from the session
+# Small row groups pack worse: zstd makes up for it. Timestamps of 96 bits have no bounds.
+PACKED = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """A table, as DESCRIBE DETAIL tells it."""
+
+    location: str
+    partition_columns: tuple[str, ...]
+    files: int
+    size: int
+    features: frozenset[str]
+
+
+class NativeTable:
+    """A table that Spark writes anew."""
+
+    def __init__(self, spark: SparkSession, relation: str, *, name: str) -> None:
+        self._spark, self.name = spark, name
+        self.detail = self._described(relation)
+        self._location = self.detail.location
+        self.columns: StructType = self._read().schema
+        if "rowTracking" in self.detail.features:
+            raise Refused(
+                "the table feature 'rowTracking' does not go with the engine `native`: all rows"
+                " would get new row ids",
+                reason=Reason.TABLE_FEATURE,
+                about=name,
+                hint="engine='arrow' keeps them",
+            )
+
+    def _described(self, relation: str) -> Detail:
+        try:
+            row = self._spark.sql(f"DESCRIBE DETAIL {relation}").collect()[0]
+        except SPARK_FAULTS as error:
+            raise InvalidInput(
+                headline(error), reason=Reason.UNKNOWN_SOURCE, about=self.name
+            ) from error
+        return Detail(
+            location=row.location,
+            partition_columns=tuple(row.partitionColumns),
+            files=row.numFiles,
+            size=row.sizeInBytes,
+            features=frozenset(row.tableFeatures or ()),
+        )
+
+    def _read(self, version: int | None = None) -> DataFrame:
+        reader = self._spark.read.format("delta")
+        reader = reader.option("versionAsOf", version) if version is not None else reader
+        return reader.load(self._location)
+
+    def count(self) -> int:
+        """From Delta's statistics, where they are complete."""
+        return self._read().count()
+
+    def count_partitions(self) -> int:
+        """Each has files of its own."""
+        columns = [quote(name) for name in self.detail.partition_columns]
+        return self._read().select(*columns).distinct().count() if columns else 1
+
+    def now(self) -> Detail:
+        """The table as it is afterwards."""
+        return self._described(f"delta.{quote(self._location)}")
+
+    @property
+    def leaf_count(self) -> int:
+        return sum(map(leaf_count, self.columns)) - len(self.detail.partition_columns)
+
+    def ranged_column(self) -> str:
+        return ranged_column(self.detail.partition_columns, self.name)
+
+    def rewrite(
+        self, unique_by: str, sort_by: Sequence[str], where: str | None, rows_per_row_group: int
+    ) -> int:
+        """Write the rows in order; the new version comes back."""
+        rows = self._read()
+        order = [quote(name) for name in (*self.detail.partition_columns, unique_by)]
+        try:
+            rows = rows.where(where) if where is not None else rows
+            in_order = rows.repartitionByRange(self._tasks(), *order).sortWithinPartitions(
+                *order, *map(quote, sort_by)
+            )
+        except SPARK_FAULTS as error:
+            raise InvalidInput(
+                headline(error), reason=Reason.BAD_COLUMNS, about=self.name
+            ) from error
+        write = in_order.write.format("delta").mode("overwrite").option("dataChange", "false")
+        write = write.option("replaceWhere", where) if where is not None else write
+        with _settings(self._spark, {**PACKED, ROW_LIMIT: str(rows_per_row_group)}):
+            self._saved(write)
+        version = self._newest()
+        with _settings(self._spark, verifying.SETTINGS):
+            self._verify(version)
+        return version
+
+    def _saved(self, write: DataFrameWriter) -> None:
+        try:
+            write.save(self._location)
+        except SPARK_FAULTS as error:
+            if not is_conflict(error):
+                raise
+            raise Refused(
+                "somebody else changed the table meanwhile; nothing was committed",
+                reason=Reason.COMMIT_FAILED,
+                about=self.name,
+                hint="run it again, or use engine='arrow', which leaves out what was changed",
+            ) from error
+
+    def _tasks(self) -> int:
+        return max(-(-self.detail.size // TASK_BYTES), 1)
+
+    def _newest(self) -> int:
+        history = self._spark.sql(f"DESCRIBE HISTORY delta.{quote(self._location)}")
+        ours = history.where("operation = 'WRITE'").orderBy(F.desc("version")).limit(1)
+        return ours.collect()[0].version
+
+    def _verify(self, version: int) -> None:
+        before, after = (
+            self._read(number).withColumn(PARTITION, F.lit(0)) for number in (version - 1, version)
+        )
+        if verifying.differing(before, after, self.columns):
+            raise InternalError(
+                f"version {version} has other rows than version {version - 1}",
+                reason=Reason.INTERNAL,
+                about=self.name,
+                hint=f"RESTORE TABLE delta.{quote(self._location)} TO VERSION AS OF {version - 1},"
+                " and please report this",
+            )
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Generator[None]:
+    """The user's session as it was, afterwards: Spark Connect has no private ones."""
+    before = {key: spark.conf.get(key, None) for key in wanted}
+    for key, value in wanted.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.unset(key) if value is None else spark.conf.set(key, value)

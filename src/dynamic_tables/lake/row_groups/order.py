@@ -1,0 +1,35 @@
+"""What order the rows of a table are wanted in, and how files that are in it are known again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from dynamic_tables.lake.row_groups.sizes import ROW_GROUP_BYTES
+
+ORDER_TAG = "dynamic_tables.row_groups"  # of files that are in order: in which
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """How the rows of a table are wanted."""
+
+    unique_by: str  # every value of this column in row groups of its own
+    sort_by: tuple[str, ...] = ()  # the order of the rows of one value
+    values_per_row_group: int = 1
+    row_group_bytes: int = ROW_GROUP_BYTES  # at most, in memory
+
+    @property
+    def tag(self) -> str:
+        """What files in this order say; names compare without case.
+
+        >>> Order(unique_by="Customer").tag
+        '{"unique_by": "customer", "sort_by": [], "values_per_row_group": 1}'
+        """
+        return json.dumps(
+            {
+                "unique_by": self.unique_by.lower(),
+                "sort_by": [name.lower() for name in self.sort_by],
+                "values_per_row_group": self.values_per_row_group,
+            }
+        )

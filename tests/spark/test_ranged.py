@@ -1,0 +1,71 @@
+"""Tables with a range column: made from ranges or from rows, filled by Delta, put in order."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+import dynamic_tables as dt
+
+pytestmark = pytest.mark.spark
+
+
+def test_rows_find_their_range(shared: dt.DynamicTables) -> None:
+    ends = dt.create_ranged_table(
+        "nodes", "node INT, v DOUBLE", by="Node", ranges=[10, 20], spark=shared.spark
+    )
+    assert ends == [10, 20]
+    frame = shared.spark.createDataFrame(
+        [(n, 1.0) for n in (None, -5, 9, 10, 19, 20, 99)], "node INT, v DOUBLE"
+    )
+    dt.append("nodes", frame, spark=shared.spark)
+    dt.append("nodes", [{"node": 11, "v": 2.0, "node_range": 7}], spark=shared.spark)
+    found = shared.sql("SELECT node, node_range FROM nodes ORDER BY node").collect()
+    assert [tuple(row) for row in found] == [
+        (None, 0), (-5, 0), (9, 0), (10, 1), (11, 1), (19, 1), (20, 2), (99, 2),
+    ]  # fmt: skip
+    report = dt.rorder("nodes", spark=shared.spark)
+    assert (report.unique_by, [part.values for part in report.partitions]) == ("node", [3, 3, 2])
+    constraints = shared.sql("SHOW TBLPROPERTIES nodes").where("key LIKE 'delta.constraints.%'")
+    assert "`node_range` = 1 AND `node` >= 10" in constraints.collect()[0].value
+    with pytest.raises((PySparkException, Py4JJavaError), match="VIOLATE_CONSTRAINT"):
+        shared.sql("INSERT INTO nodes (node, v, node_range) VALUES (1, 1, 2)")
+
+
+def test_ranges_from_rows(shared: dt.DynamicTables) -> None:
+    rows = shared.spark.sql("SELECT date_add(DATE '2020-01-01', int(id)) AS day FROM range(100)")
+    ends = dt.create_ranged_table(
+        "days", "day DATE", by="day", sample=rows, partitions=4, spark=shared.spark
+    )
+    assert ends == [date(2020, 1, 26), date(2020, 2, 20), date(2020, 3, 16)]
+    dt.append("days", rows, spark=shared.spark)
+    found = shared.sql("SELECT day_range, count(*) FROM days GROUP BY 1 ORDER BY 1").collect()
+    assert [tuple(row) for row in found] == [(n, 25) for n in range(4)]
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "there is no column": {"by": "x", "ranges": [1]},
+    "that rise": {"by": "k", "ranges": [2, 1]},
+    "plain texts": {"by": "k", "ranges": [1.5]},
+    "either ranges or a sample": {"by": "k"},
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_what_is_refused(shared: dt.DynamicTables, said: str) -> None:
+    with pytest.raises(dt.InvalidInput, match=said):
+        dt.create_ranged_table("never", "k INT", **WRONG[said], spark=shared.spark)
+    assert not shared.spark.catalog.tableExists("never")
+
+
+def test_rows_that_do_not_fit(shared: dt.DynamicTables) -> None:
+    shared.sql("CREATE TABLE by_hand (k INT, k_range INT) USING delta PARTITIONED BY (k_range)")
+    with pytest.raises(dt.Refused, match="not generated"):
+        dt.append("by_hand", [{"k": 1}], spark=shared.spark)
+    dt.create_ranged_table("narrow", "k INT, v INT", by="k", ranges=[1], spark=shared.spark)
+    with pytest.raises(dt.InvalidInput, match="other columns than the table: v"):
+        dt.append("narrow", [{"k": 1}], spark=shared.spark)

@@ -1,0 +1,256 @@
+"""Row-group order of Delta tables: who is refused, who wins, what readers see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import cycle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import dynamic_tables as dt
+from dynamic_tables.lake.row_groups import committing
+from dynamic_tables.lake.row_groups.schemas import Schema
+from dynamic_tables.lake.row_groups.table import RowGroupTable
+from dynamic_tables.lake.row_groups.writing import Target
+from dynamic_tables.layout.report import Became
+from dynamic_tables.steps import LayoutStep, observing
+from oracle import bag
+
+pytestmark = pytest.mark.spark
+
+PARTS = range(5)  # of the tables below: 0 is left in peace
+STEPS = [step for step in LayoutStep if step is not LayoutStep.EXCHANGED]
+MEANWHILE = {
+    1: "INSERT INTO {t} VALUES (1, 99, 'came')",
+    2: "UPDATE {t} SET v = 'other' WHERE p = 2 AND k = 1",
+    3: "DELETE FROM {t} WHERE p = 3 AND k = 1",
+    4: "OPTIMIZE {t} WHERE p = 4",
+}
+
+
+def make(tables: dt.DynamicTables, name: str, properties: str = "") -> str:
+    """Five partitions of two files each, of three values each."""
+    given = f"TBLPROPERTIES ({properties})" if properties else ""
+    tables.sql(
+        f"CREATE TABLE {name} (p INT, k INT, v STRING) USING delta PARTITIONED BY (p) {given}"
+    )
+    for _ in range(2):
+        tables.sql(f"INSERT INTO {name} SELECT id % 5, id % 3, 'v' || id FROM range(60)")
+    return name
+
+
+def rows(tables: dt.DynamicTables, name: str) -> Any:
+    return bag(tables.spark.table(name).collect())
+
+
+def newest(tables: dt.DynamicTables, name: str) -> int:
+    return tables.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0].version
+
+
+def once(step: LayoutStep, act: Callable[[], None]) -> Callable[[LayoutStep, str], None]:
+    left = [act]
+
+    def observe(reached: LayoutStep, _table: str) -> None:
+        if reached is step and left:
+            left.pop()()
+
+    return observe
+
+
+def test_twice_is_once(shared: dt.DynamicTables) -> None:
+    """What is in order stays; what is added makes its partition, and only it, be ordered anew."""
+    make(shared, "twice")
+    first = dt.rorder("twice", unique_by="K", sort_by="v", spark=shared.spark)
+    assert [part.row_groups for part in first.partitions] == [3] * 5
+    assert {part.files_after for part in first.partitions} == {1}
+    again = dt.rorder("twice", unique_by="k", sort_by=["v"], spark=shared.spark)
+    assert (again.version, {part.became for part in again.partitions}) == (None, {Became.AS_IT_WAS})
+    shared.sql("INSERT INTO twice VALUES (3, 7, 'new')")
+    third = dt.rorder("twice", unique_by="k", sort_by="v", spark=shared.spark)
+    assert [part.partition for part in third.ordered] == [{"p": "3"}]
+    assert third.ordered[0].values == 4
+    other = dt.rorder("twice", unique_by="v", where="p IN (1, 2) AND p > 1", spark=shared.spark)
+    assert [part.partition for part in other.partitions] == [{"p": "2"}]
+    assert rows(shared, "twice").total() == 121
+    assert shared.sql("SELECT count(*) FROM twice WHERE k = 7").collect() == [(1,)]
+
+
+@pytest.mark.parametrize(("step", "vectors"), [*zip(STEPS, cycle(("true", "false")))])
+def test_whoever_changes_rows_meanwhile_wins(
+    shared: dt.DynamicTables, step: LayoutStep, vectors: str
+) -> None:
+    """Appends are kept; partitions that were changed or rewritten stay as they are then."""
+    name = make(shared, f"meanwhile_{step}_{vectors}", f"delta.enableDeletionVectors = {vectors}")
+
+    def everybody() -> None:
+        for statement in MEANWHILE.values():
+            shared.sql(statement.format(t=name))
+
+    with observing(once(step, everybody)):
+        report = dt.rorder(name, unique_by="k", spark=shared.spark)
+    became = {part.partition["p"]: part.became for part in report.partitions}
+    assert became == {
+        "0": "ordered",
+        "1": "ordered",
+        "2": "changed",
+        "3": "changed",
+        "4": "changed",
+    }
+    found = rows(shared, name)
+    assert found.total() == 120 + 1 - 8
+    assert found["(1, 99, 'came')"] == 1
+    assert len(shared.sql(f"SELECT * FROM {name} WHERE v = 'other'").collect()) == 8
+    left = dt.rorder(name, unique_by="k", spark=shared.spark)
+    assert {part.partition["p"] for part in left.ordered} == {"1", "2", "3", "4"}
+    assert rows(shared, name) == found
+
+
+def test_the_transaction_itself_sees_conflicts(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits between the last look at the table and our own: only the append is let pass."""
+    name = make(shared, "race")
+    operation, left = committing.optimizing, [MEANWHILE[part] for part in (2, 3, 4, 1)]
+
+    def late(session: Any) -> Any:
+        if left:
+            shared.sql(left.pop(0).format(t=name))
+        return operation(session)
+
+    monkeypatch.setattr(committing, "optimizing", late)
+    report = dt.rorder(name, unique_by="k", spark=shared.spark)
+    assert report.version is not None
+    assert left == []
+    assert [part.partition["p"] for part in report.changed] == ["2", "3", "4"]
+    assert rows(shared, name).total() == 120 + 1 - 8
+
+
+@pytest.mark.parametrize("step", [LayoutStep.LISTED, LayoutStep.LOCKED])
+def test_other_columns_end_the_attempt(shared: dt.DynamicTables, step: LayoutStep) -> None:
+    name = make(shared, f"altered_{step}")
+
+    def alter() -> None:
+        shared.sql(f"ALTER TABLE {name} ADD COLUMN more INT")
+
+    before, places = rows(shared, name), files(shared, name)
+    with observing(once(step, alter)), pytest.raises(dt.Refused) as refused:
+        dt.rorder(name, unique_by="k", spark=shared.spark)
+    assert refused.value.reason == "COMMIT_FAILED"
+    assert bag(shared.spark.table(name).drop("more").collect()) == before
+    assert files(shared, name) == places
+
+
+def files(tables: dt.DynamicTables, name: str) -> list[str]:
+    return sorted(tables.spark.table(name).inputFiles())
+
+
+def test_readers_of_changes_see_nothing(shared: dt.DynamicTables) -> None:
+    name = make(shared, "quiet", "delta.enableChangeDataFeed = true")
+    shared.create("follower", f"SELECT k, count(*) AS n FROM {name} GROUP BY k")
+    report = dt.rorder(name, unique_by="k", spark=shared.spark)
+    feed = shared.sql(f"SELECT * FROM table_changes('{name}', {report.version})")
+    assert feed.collect() == []
+    assert shared.refresh("follower")["follower"].strategy == "no_data"
+
+
+def test_rows_under_a_wrong_name_are_not_committed(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading back finds what a count would not; the table stays as it was."""
+    shared.sql(
+        "CREATE TABLE swapped (k INT, s STRUCT<a: INT, b: INT>) USING delta"
+        " TBLPROPERTIES (delta.columnMapping.mode = 'name')"
+    )
+    shared.sql("INSERT INTO swapped SELECT id, named_struct('a', id, 'b', NULL) FROM range(3)")
+    version, right = newest(shared, "swapped"), Schema.as_stored
+
+    def wrong(schema: Schema) -> list:
+        key, pair = right(schema)
+        names = [
+            field.metadata["delta.columnMapping.physicalName"]
+            for field in schema.columns[1].dataType
+        ]
+        turned = f"STRUCT<`{names[1]}`: INT, `{names[0]}`: INT>"
+        return [key, pair.cast(turned).alias(schema.physical_name(schema.columns[1]))]
+
+    monkeypatch.setattr(Schema, "as_stored", wrong)
+    with pytest.raises(dt.InternalError, match="differ"):
+        dt.rorder("swapped", unique_by="k", spark=shared.spark)
+    assert newest(shared, "swapped") == version
+
+
+def test_executors_that_cannot_write_are_told_of(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(shared, "closed")
+    right = RowGroupTable._target
+
+    def elsewhere(table: RowGroupTable, *arguments: Any) -> Target:
+        return replace(right(table, *arguments), root="/proc/nowhere")
+
+    monkeypatch.setattr(RowGroupTable, "_target", elsewhere)
+    with pytest.raises(dt.DynamicTablesError, match="/proc/nowhere") as failed:
+        dt.rorder("closed", unique_by="k", spark=shared.spark)
+    assert failed.value.about == "default.closed"
+    assert newest(shared, "closed") == 2
+
+
+def test_the_range_column_names_the_column(shared: dt.DynamicTables) -> None:
+    shared.sql(
+        "CREATE TABLE nodes (node INT, node_range INT) USING delta PARTITIONED BY (node_range)"
+    )
+    shared.sql("INSERT INTO nodes SELECT id % 6, id % 6 DIV 3 FROM range(60)")
+    place = shared.sql("DESCRIBE DETAIL nodes").collect()[0].location
+    report = dt.rorder(SimpleNamespace(table_uri=place), spark=shared.spark)  # as of deltalake
+    assert (report.unique_by, [part.row_groups for part in report.partitions]) == ("node", [3, 3])
+
+
+REFUSED = {
+    "nothing says by which column": ({}, "BAD_COLUMNS"),
+    "there is no column 'x'": ({"unique_by": "x"}, "BAD_COLUMNS"),
+    "type double": ({"unique_by": "d"}, "BAD_COLUMNS"),
+    "partition column 'p'": ({"unique_by": "p"}, "BAD_COLUMNS"),
+    "sort_by names 's'": ({"unique_by": "k", "sort_by": "s"}, "BAD_COLUMNS"),
+    "only partition columns": ({"unique_by": "k", "where": "p = 1 AND k = 1"}, "BAD_COLUMNS"),
+    "SYNTAX": ({"unique_by": "k", "where": "p = = 1"}, "SYNTAX"),
+    "whole numbers from 1": ({"unique_by": "k", "values_per_row_group": 0}, "BAD_VALUE"),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_is_refused(shared: dt.DynamicTables, said: str) -> None:
+    columns = "k INT, d DOUBLE, s STRUCT<a: INT>, p INT"
+    shared.sql(f"CREATE TABLE IF NOT EXISTS strict ({columns}) USING delta PARTITIONED BY (p)")
+    arguments, reason = REFUSED[said]
+    with pytest.raises(dt.InvalidInput) as refused:
+        dt.rorder("strict", **arguments, spark=shared.spark)
+    assert refused.value.reason == reason
+    assert said in str(refused.value)
+
+
+def test_unknown_features_are_refused_by_name(shared: dt.DynamicTables) -> None:
+    shared.sql("CREATE TABLE clustered (k INT) USING delta CLUSTER BY (k)")
+    with pytest.raises(dt.Refused, match="'clustering'"):
+        dt.rorder("clustered", unique_by="k", spark=shared.spark)
+    shared.sql("CREATE TABLE free (k INT, v VARIANT) USING delta")
+    with pytest.raises(dt.Refused) as refused:
+        dt.rorder("free", unique_by="k", spark=shared.spark)
+    assert refused.value.reason == "TABLE_FEATURE"
+
+
+@pytest.mark.parametrize("table", ["no_such_table", "/no/such/path", 7])
+def test_what_is_no_table(shared: dt.DynamicTables, table: Any) -> None:
+    with pytest.raises(dt.InvalidInput):
+        dt.rorder(table, unique_by="k", spark=shared.spark)
+
+
+def test_an_empty_table_and_nothing_but_null(shared: dt.DynamicTables) -> None:
+    shared.sql("CREATE TABLE empty (k INT) USING delta")
+    assert dt.rorder("empty", unique_by="k", spark=shared.spark).partitions == ()
+    shared.sql("INSERT INTO empty VALUES (NULL), (NULL)")
+    report = dt.rorder("empty", unique_by="k", spark=shared.spark)
+    assert [(part.rows, part.values) for part in report.partitions] == [(2, 1)]
+    assert shared.sql("SELECT * FROM empty WHERE k IS NULL").count() == 2

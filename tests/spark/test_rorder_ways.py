@@ -1,0 +1,170 @@
+"""The ways to row-group order: Spark's own writer, plans, the table option, the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import dynamic_tables as dt
+from dynamic_tables.cli import program
+from oracle import bag, check
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ways") / "lake"
+
+
+@pytest.fixture(scope="module")
+def tables(folder: Path) -> Any:
+    with dt.connect(folder, jvm="quick", say=lambda _: None) as opened:
+        opened.sql(
+            "CREATE TABLE events (entity INT, at TIMESTAMP, m MAP<STRING, INT>, day INT)"
+            " USING delta PARTITIONED BY (day) TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        )
+        opened.sql(
+            "INSERT INTO events SELECT /*+ REPARTITION(3) */ id % 20, timestamp_seconds(id),"
+            " map('a', id), id % 2 FROM range(2000)"
+        )
+        yield opened
+
+
+def row_groups(tables: dt.DynamicTables, place: str) -> list[int]:
+    """Rows of every row group."""
+    found = []
+    for file in tables.spark.read.format("delta").load(place).inputFiles():
+        footer = pq.read_metadata(file.removeprefix("file:"))
+        found += [footer.row_group(n).num_rows for n in range(footer.num_row_groups)]
+    return found
+
+
+def place(tables: dt.DynamicTables, name: str) -> str:
+    return tables.sql(f"DESCRIBE DETAIL {name}").collect()[0].location
+
+
+def test_native(tables: dt.DynamicTables) -> None:
+    """The same rows by Spark's own writer, in row groups of so many rows; nobody sees a change."""
+    before = bag(tables.spark.table("events").collect())
+    some = dt.rorder(
+        "events", unique_by="entity", engine="native", rows_per_row_group=100, where="day = 1",
+        spark=tables.spark,
+    )  # fmt: skip
+    report = dt.rorder(
+        "events", unique_by="entity", sort_by="at", engine="native", rows_per_row_group=250,
+        spark=tables.spark,
+    )  # fmt: skip
+    assert bag(tables.spark.table("events").collect()) == before
+    assert row_groups(tables, place(tables, "events")) == [250] * 8
+    assert some.version is not None
+    feed = f"SELECT * FROM table_changes('events', {some.version}, {report.version})"
+    assert tables.sql(feed).collect() == []
+    assert tables.spark.conf.get("parquet.block.row.count.limit", None) is None
+
+
+def test_native_refuses_to_lose_row_ids(tables: dt.DynamicTables) -> None:
+    tables.sql(
+        "CREATE TABLE tracked (k INT) USING delta TBLPROPERTIES (delta.enableRowTracking = true)"
+    )
+    with pytest.raises(dt.Refused, match="rowTracking"):
+        dt.rorder("tracked", unique_by="k", engine="native", spark=tables.spark)
+    with pytest.raises(dt.InvalidInput, match="allowed: arrow, native"):
+        dt.rorder("tracked", unique_by="k", engine="paper", spark=tables.spark)
+    with pytest.raises(dt.InvalidInput):
+        dt.rorder("no_such", unique_by="k", engine="native", spark=tables.spark)
+
+
+def test_a_plan_writes_nothing(tables: dt.DynamicTables) -> None:
+    history = "DESCRIBE HISTORY events LIMIT 1"
+    version = tables.sql(history).collect()[0].version
+    plan = tables.rorder_plan("events", unique_by="entity", where="day = 0")
+    assert [(part.rows, part.values, part.partition) for part in plan.partitions] == [
+        (1000, 10, {"day": "0"})
+    ]
+    assert {choice.engine for choice in plan.partitions[0].choices} == {"arrow", "native"}
+    assert plan.recommended is not None
+    assert (
+        plan.version
+        == version
+        == tables.sql("DESCRIBE HISTORY events LIMIT 1").collect()[0].version
+    )
+
+
+def test_the_option_orders_what_refreshes_store(tables: dt.DynamicTables) -> None:
+    """At once after the first load, later when enough lies out of order; refreshes go on."""
+    tables.create(
+        "sorted_events",
+        "SELECT entity, at, day FROM events WHERE entity < 5",
+        row_groups_by="Entity",
+    )
+    definition = tables.show("sorted_events").definition
+    assert sorted(row_groups(tables, definition.location)) == [100] * 5
+    assert "files out of order, 100 % of the bytes, were compacted" in _note(tables)
+    tables.sql("INSERT INTO events VALUES (3, timestamp_seconds(1), NULL, 0)")
+    assert tables.refresh("sorted_events")["sorted_events"].strategy == "append"
+    assert len(row_groups(tables, definition.location)) == 6
+    tables.sql("OPTIMIZE DYNAMIC TABLE sorted_events")
+    assert sorted(row_groups(tables, definition.location)) == [100] * 4 + [101]
+    tables.sql("DELETE FROM events WHERE entity = 1")
+    assert tables.refresh("sorted_events")["sorted_events"].reason == "CHANGED"
+    check(tables, "sorted_events")
+
+
+def _note(tables: dt.DynamicTables) -> str:
+    return tables.history("sorted_events")[0].note or ""
+
+
+def test_columns_that_skip_nothing_are_refused_at_create(tables: dt.DynamicTables) -> None:
+    with pytest.raises(dt.InvalidInput, match="readers skip no row groups by DOUBLE"):
+        tables.create("never", "SELECT double(entity) AS e FROM events", row_groups_by="e")
+
+
+def test_on_the_command_line(tables: dt.DynamicTables, folder: Path) -> None:
+    def run(*arguments: str, code: int = 0) -> Any:
+        flags = ["--lake", str(folder), "--jvm", "quick"]
+        result = CliRunner(env={"COLUMNS": "160"}).invoke(program, [*flags, *arguments])
+        assert result.exit_code == code, result.output
+        return result
+
+    by = ["--row-groups-by", "entity"]
+    shown = run("optimize", "events", *by, "--dry-run").stdout
+    assert "recommended:" in shown
+    assert "bytes a look-up" in shown
+    told = json.loads(run("optimize", "events", *by, "--where", "day = 1", "--json").stdout)
+    assert [part["became"] for part in told[0]["partitions"]] == ["ordered"]
+    again = run("optimize", "events", *by, "--where", "day = 1").stdout
+    assert "nothing to do" in again
+    assert "as it was" in again
+    assert "CONTRADICTION" in run("optimize", "events", "--dry-run", code=2).stderr
+
+
+def test_refreshes_skip_row_groups_by_scattered_keys(tables: dt.DynamicTables) -> None:
+    """The same changes of the same rows, in two layouts: the keys are all over the table.
+
+    Spark does not count what Parquet reads in threads of its own, so it is told not to; then every
+    piece that is read costs 64 kB at least.
+    """
+    hadoop = tables.spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("parquet.hadoop.vectored.io.enabled", "false")
+    read = {}
+    for layout in ("as_it_came", "in_order"):
+        tables.sql(f"CREATE TABLE {layout} (k INT, v STRING) USING delta")
+        tables.sql(
+            f"INSERT INTO {layout} SELECT id % 300, sha2(string(id), 256) FROM range(120000)"
+        )
+        if layout == "in_order":
+            tables.rorder(layout, unique_by="k")
+        name = f"of_{layout}"
+        tables.create(name, f"SELECT k, count(DISTINCT v) AS n FROM {layout} GROUP BY k")
+        tables.sql(f"INSERT INTO {layout} SELECT 3 + id * 59, 'new' FROM range(5)")
+        record = tables.refresh(name, strategy="keys")[name]
+        assert (record.strategy, record.work.rows_inserted) == ("keys", 5)
+        read[layout] = record.work.bytes_read or 0
+        check(tables, name)
+    assert read["in_order"] * 8 < read["as_it_came"]
