@@ -8,8 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import dynamic_tables as dt
+
+settings.register_profile("untimed", deadline=None)  # no test depends on how busy the machine is
+settings.load_profile("untimed")
 
 if find_spec("pandas") is None:
     sys.modules["pandas"] = None  # DuckDB looks for it with every value: it is not there
