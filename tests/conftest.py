@@ -10,9 +10,18 @@ from pathlib import Path
 import pytest
 
 import dynamic_tables as dt
+from postgres import Postgres
 
 if find_spec("pandas") is None:
     sys.modules["pandas"] = None  # DuckDB looks for it with every value: it is not there
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server, started by the first test that asks for it."""
+    server = Postgres()
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from dynamic_tables.render import grid
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import Store, open_store
 from dynamic_tables.store.migrations import MIGRATIONS
+from dynamic_tables.store.server import OLDEST_POSTGRESQL
 
 MINIMUM_PYTHON = (3, 11)
 NEEDED_BYTES = 100 * 2**20  # below this, Spark's own temporary files no longer fit
@@ -168,10 +169,25 @@ def _store(settings: Settings, folder: Path) -> Iterator[Check]:
                 ok=True,
                 detail=f"{store.url}, schema version {len(MIGRATIONS)}, {len(states)} tables",
             )
+            yield _server(store)
             yield _unfinished(store, states)
             yield _suspended(states)
     except DynamicTablesError as error:
         yield _broken("store", error)
+
+
+def _server(store: Store) -> Check:
+    found = store.server()
+    missing = ", ".join(found.missing)
+    hint = f"GRANT {missing}" if missing else None
+    if found.too_old:
+        hint = f"PostgreSQL {OLDEST_POSTGRESQL[0]} or later is needed"
+    return Check(
+        name="database",
+        ok=not found.too_old and not missing,
+        detail=f"{found.name}, {f'without {missing}' if missing else 'with all rights it needs'}",
+        hint=hint,
+    )
 
 
 def _unfinished(store: Store, states: Sequence[TableState]) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -12,6 +13,14 @@ from sqlalchemy import event
 
 from dynamic_tables.errors import Held
 from dynamic_tables.store import open_store
+
+# Processes of their own, which share their imports: a server imports once, and forks. It looks for
+# modules only where PYTHONPATH says, and is silent if it does not find them.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["store_processes"])
 
 
 def open_and_count(url: str) -> int:
@@ -28,7 +37,7 @@ def claim_often(url: str, tables: list[str], times: int, folder: str) -> list[in
             claim = None
             while claim is None:
                 try:
-                    claim = store.claim(table_id, "r", **make.claimant(os.getpid()))
+                    claim = store.claim(table_id, "r", make.claimant(os.getpid()))
                 except Held:
                     time.sleep(0.002)
             mark = Path(folder) / table_id
@@ -40,10 +49,25 @@ def claim_often(url: str, tables: list[str], times: int, folder: str) -> list[in
     return tokens
 
 
+def work_often(url: str, times: int) -> list[tuple[int, int]]:
+    """Take so many requests, and ask for each table anew when it is through."""
+    taken: list[tuple[int, int]] = []
+    me = make.claimant(os.getpid())
+    with open_store(url) as store:
+        while len(taken) < times:
+            found = store.claim_next(me)
+            if found is not None:
+                claim, request = found
+                taken.append((claim.token, request.request_no))
+                assert store.finish(claim, request)
+                store.request(request)
+    return taken
+
+
 def die_before_commit(url: str) -> None:
     """Record a refresh and die of SIGKILL when everything is written but the COMMIT."""
     store = open_store(url)
-    claim = store.claim("id-by_customer", "refresh-2", **make.claimant(os.getpid()))
+    claim = store.claim("id-by_customer", "refresh-2", make.claimant(os.getpid()))
     store.open_intent(claim, make.intent(2, at=8))
 
     def die(_connection: object) -> None:
