@@ -22,11 +22,13 @@ from rich.text import Text
 from dynamic_tables.app import DynamicTables
 from dynamic_tables.connect import DUCKLAKE, STORE_FILE, connect, folder_of, is_ducklake
 from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.graph import Graph
 from dynamic_tables.lake import embedded
 from dynamic_tables.model import Status, TableState, utc_now
 from dynamic_tables.refresh.context import is_dead
 from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.render import grid
+from dynamic_tables.schedule import unconsumed
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import Store, open_store
 from dynamic_tables.store.migrations import MIGRATIONS
@@ -172,6 +174,7 @@ def _store(settings: Settings, folder: Path) -> Iterator[Check]:
             yield _server(store)
             yield _unfinished(store, states)
             yield _suspended(states)
+            yield _unconsumed(states)
     except DynamicTablesError as error:
         yield _broken("store", error)
 
@@ -225,6 +228,19 @@ def _suspended(states: Sequence[TableState]) -> Check:
         ok=True,
         detail=", ".join(found) or "none",
         hint="dynamic-tables resume NAME" if found else None,
+    )
+
+
+def _unconsumed(states: Sequence[TableState]) -> Check:
+    graph = Graph(state.definition for state in states)
+    idle = ", ".join(str(graph[key].name) for key in unconsumed(graph))
+    return Check(
+        name="tables nothing asks for",
+        ok=True,
+        detail=idle or "none",
+        hint="TARGET_LAG = DOWNSTREAM waits for readers with a TARGET_LAG of their own"
+        if idle
+        else None,
     )
 
 

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     HELD = "HELD"  # another live process refreshes this table
     TAKEN_OVER = "TAKEN_OVER"  # another process completed this refresh meanwhile
     QUERY_FAILED = "QUERY_FAILED"  # Spark could not run the query
+    ENGINE_FAILED = "ENGINE_FAILED"  # the engine broke down: an executor, its memory, a connection
     COMMIT_FAILED = "COMMIT_FAILED"  # the rows were computed but could not be committed
     INTERRUPTED = "INTERRUPTED"  # stopped by the user
     NOT_INITIALIZED = "NOT_INITIALIZED"  # declared, but not loaded yet

@@ -198,6 +198,22 @@ class SparkLake(StoredTables):
             commit.changes_data or commit.operation in SCHEMA_OPERATIONS for commit in commits
         )
 
+    def changed_at(self, source: Source, since: int, to: int) -> datetime | None:
+        """When the first commit in (since, to] that changed rows or columns was made.
+
+        None: none did. What the log no longer tells counts as a change at its oldest commit.
+        """
+        if since == to:
+            return None
+        commits = self.source_commits(source, min(since, to - 1), to)
+        gone = since > to or len(commits) < to - since
+        changing = [
+            commit.committed_at
+            for commit in commits
+            if gone or commit.changes_data or commit.operation in SCHEMA_OPERATIONS
+        ]
+        return changing[-1] if changing else None
+
     def source_commits(self, source: Source, since: int, to: int) -> tuple[Commit, ...]:
         """What happened to a source in (since, to], newest first; what is left of it."""
         location = source.hidden.location if source.hidden else self.location_of(source.name)
@@ -371,7 +387,7 @@ class SparkLake(StoredTables):
             small=self._is_small(definition),
         )
         area = SparkArea(self, session, label)
-        with area.open(), self._under_way.holding(label, area):
+        with area.open(), self._under_way.holding(area):
             yield area
 
     def _is_small(self, definition: Definition) -> bool:
