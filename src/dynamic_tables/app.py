@@ -272,9 +272,15 @@ class DynamicTables:
             raise RefreshFailed(report)
         return report
 
-    def worker(self, *, slots: int, say: Callable[[str], None]) -> Worker:
+    def worker(
+        self,
+        *,
+        slots: int,
+        say: Callable[[str], None],
+        tell: Callable[[RefreshRecord], None] = lambda _record: None,
+    ) -> Worker:
         """What keeps the tables fresh; see `dynamic-tables run` and `worker`."""
-        return Worker(self._context, slots=slots, say=say)
+        return Worker(self._context, slots=slots, say=say, tell=tell)
 
     def plan(self, *names: str) -> Sequence[Planned]:
         """What the next refresh would do to each table, and why."""

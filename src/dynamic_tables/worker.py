@@ -34,10 +34,17 @@ GIVEN_BACK = frozenset({Reason.INTERRUPTED, Reason.STORE_BROKEN})  # others may 
 class Worker:
     """One process at work; `slots` tables at a time."""
 
-    def __init__(self, context: Context, *, slots: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        slots: int,
+        say: Callable[[str], None],
+        tell: Callable[[RefreshRecord], None] = lambda _record: None,
+    ) -> None:
         self._context, self._store = context, context.store
         self._pace = Pace.of(context.settings)
-        self._slots, self._say = slots, say
+        self._slots, self._say, self._tell = slots, say, tell
         self._hearts = Heartbeats(context)
         self._stop = threading.Event()
         self._work = threading.Condition()  # there may be something in the queue
@@ -187,6 +194,8 @@ class Worker:
             with self._hearts.kept(claim):
                 reached(Step.CLAIMED, name)
                 records = self._refreshed(claim, wanted, state)
+            for record in records:
+                self._tell(record)
             self._settle(claim, wanted, records)
             reached(Step.RELEASED, name)
         finally:
@@ -260,7 +269,7 @@ class Worker:
         self._store.withdraw([item.table_id for item in waiting], wanted.refresh_id)
         for item in waiting:
             state = states[item.table_id]
-            self._failed(state, item, upstream_failed(state.definition, above))
+            self._tell(self._failed(state, item, upstream_failed(state.definition, above)))
 
 
 def _wanted(due: Iterable[str], seen: Freshness) -> list[WantedRefresh]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -16,26 +16,32 @@ from dynamic_tables.cli.looking import report_text
 from dynamic_tables.cli.program import INTERRUPTED, verb
 from dynamic_tables.cli.session import Invocation
 from dynamic_tables.errors import RefreshFailed, SetupError
-from dynamic_tables.model import RefreshReport
+from dynamic_tables.model import RefreshRecord, RefreshReport
 from dynamic_tables.reasons import Reason
 from dynamic_tables.schedule import unconsumed
 from dynamic_tables.worker import Worker
 
+METRICS_PORT = click.option(
+    "--metrics-port", type=click.IntRange(1, 65535), help="answer Prometheus on this port"
+)
+
 
 @verb("run")
 @click.option("--once", is_flag=True, help="refresh what is due now, then end")
-def run(run: Invocation, once: bool) -> None:
+@METRICS_PORT
+def run(run: Invocation, once: bool, metrics_port: int | None) -> None:
     """Keep tables fresh, in this process alone."""
     with run.tables("keeping tables fresh:") as tables:
         _warn(run, tables)
         if once:
             _once(run, tables)
         else:
-            _work(run, tables, slots=run.settings["threads"])
+            _work(run, tables, slots=run.settings["threads"], metrics_port=metrics_port)
 
 
 @verb("worker", prints_data=False)
-def worker(run: Invocation) -> None:
+@METRICS_PORT
+def worker(run: Invocation, metrics_port: int | None) -> None:
     """Keep tables fresh, together with other workers on one store."""
     if not run.settings["store"]:
         raise SetupError(
@@ -47,7 +53,7 @@ def worker(run: Invocation) -> None:
         )
     with run.tables("working:") as tables:
         _warn(run, tables)
-        _work(run, tables, slots=1)
+        _work(run, tables, slots=1, metrics_port=metrics_port)
 
 
 def _once(run: Invocation, tables: DynamicTables) -> None:
@@ -59,11 +65,20 @@ def _once(run: Invocation, tables: DynamicTables) -> None:
         raise RefreshFailed(report)
 
 
-def _work(run: Invocation, tables: DynamicTables, *, slots: int) -> None:
-    made = tables.worker(slots=slots, say=run.note)
+def _work(run: Invocation, tables: DynamicTables, *, slots: int, metrics_port: int | None) -> None:
+    tell = _served(tables, metrics_port) if metrics_port is not None else lambda _record: None
+    made = tables.worker(slots=slots, say=run.note, tell=tell)
     with _signals(made):
         run.note(f"keeping tables fresh as process {os.getpid()}; SIGTERM or Ctrl-C ends it")
         made.run()
+
+
+def _served(tables: DynamicTables, port: int) -> Callable[[RefreshRecord], None]:
+    from dynamic_tables.metrics import Metrics  # noqa: PLC0415  prometheus_client is an extra
+
+    metrics = Metrics(tables)
+    metrics.serve(port)
+    return metrics.observe
 
 
 @contextmanager
