@@ -94,5 +94,6 @@ class Reason(StrEnum):
     STORE_BROKEN = "STORE_BROKEN"  # the store cannot be opened, or is of a newer version
     NO_PERMISSION = "NO_PERMISSION"  # the folder cannot be read or written
     DISK_FULL = "DISK_FULL"  # no space is left
+    NO_EXCLUSION = "NO_EXCLUSION"  # the lake's storage does not exclude two writers from each other
     LAKE_CHANGED = "LAKE_CHANGED"  # the lake does not hold what the store says
     BAD_SETTING = "BAD_SETTING"  # a setting is unknown or has a bad value

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.errors import DynamicTablesError, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Action, Outcome, RefreshRecord, TableState
 from dynamic_tables.reasons import Reason
@@ -127,6 +127,7 @@ class Worker:
     def _counted(self) -> Generator[None]:
         """Be among the workers, from a thread of its own, until the end."""
         me = self._context.claimant
+        self._check_alone()
         self._store.enter(me)
         ended = threading.Event()
 
@@ -142,6 +143,20 @@ class Worker:
             ended.set()
             thread.join()
             self._surviving(lambda: self._store.leave(me.owner))
+
+    def _check_alone(self) -> None:
+        others = [
+            worker for worker in self._store.workers() if worker.pid != self._context.owner.pid
+        ]
+        if others and self._context.lake.one_driver:
+            raise Refused(
+                f"process {others[0].pid} on {others[0].host} works on this lake, which lies on S3:"
+                " two drivers may lose each other's commits there",
+                reason=Reason.NO_EXCLUSION,
+                about="worker",
+                hint="use one worker, or Delta's S3DynamoDBLogStore"
+                " (spark.delta.logStore.s3a.impl)",
+            )
 
     def _doing_now(self) -> str | None:
         return ", ".join(sorted(self._doing.copy().values())) or None

@@ -11,6 +11,7 @@ import pytest
 import dynamic_tables as dt
 from dynamic_tables.model import Status
 from dynamic_tables.steps import Step, observing
+from dynamic_tables.store import Claimant
 from dynamic_tables.worker import Worker
 from postgres import Postgres
 
@@ -200,6 +201,19 @@ def test_list_and_show_tell_the_lag(tables: dt.DynamicTables) -> None:
     assert since < lag.next_refresh < since + timedelta(hours=1)
     assert tables.lags("total")[0].behind_s == 0.0
     assert tables.lags("by_hand")[0].next_refresh is None
+
+
+def test_a_second_driver_is_refused_where_commits_may_be_lost(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.store.enter(Claimant(owner="other", host="elsewhere", pid=-1, expires_s=60.0))
+    assert worker(tables).drain() == []
+    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    with pytest.raises(dt.Refused) as caught:
+        worker(tables).drain()
+    assert caught.value.reason is dt.Reason.NO_EXCLUSION
+    tables.store.leave("other")
+    assert worker(tables).drain() == []
 
 
 def test_clocks_of_workers_do_not_matter(tables: dt.DynamicTables, open_lake: OpenLake) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -62,6 +63,33 @@ def work_often(url: str, times: int) -> list[tuple[int, int]]:
                 assert store.finish(claim, request)
                 store.request(request)
     return taken
+
+
+def share(url: str, folder: str, turns: int, seconds: float, seed: int) -> int:
+    """Work on what is there, for so many turns or seconds; now and then leave something undone.
+
+    While a claim is live, a file of its table's name exists exactly once.
+    """
+    chance = random.Random(seed)
+    careful, careless = make.claimant(os.getpid()), make.claimant(os.getpid(), expires_s=0.0)
+    deadline, done = time.monotonic() + seconds, 0
+    with open_store(url) as store:
+        while done < turns and time.monotonic() < deadline:
+            leaves = chance.random() < 0.1
+            found = store.claim_next(careless if leaves else careful)
+            if found is None:
+                continue
+            done += 1
+            if leaves:
+                continue  # its claim has expired already: others take over
+            claim, request = found
+            mark = Path(folder) / claim.table_id
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))  # fails if another claim is live
+            assert store.heartbeat(claim)
+            mark.unlink()
+            assert store.finish(claim, request)
+            store.request(request)
+    return done
 
 
 def die_before_commit(url: str) -> None:

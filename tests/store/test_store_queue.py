@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import store_builders as make
@@ -17,6 +18,7 @@ from dynamic_tables.store.engine import writing
 from dynamic_tables.store.schema import refresh_claims
 
 PROCESSES = 8
+WORKERS, TABLES = 16, 200
 
 
 def expire(store: Store, claim: Claim) -> None:
@@ -185,3 +187,29 @@ def test_eight_processes_take_each_request_once(url: str, store: Store, claims: 
     assert len(set(tokens)) == len(set(requests)) == len(taken) == PROCESSES * claims
     assert store.claims() == []
     assert len(store.pending()) == 2 * PROCESSES
+
+
+@pytest.mark.parametrize(
+    ("turns", "seconds"),
+    [(12, 600.0), pytest.param(10**9, 60.0, marks=pytest.mark.soak)],
+)
+def test_sixteen_workers_share_two_hundred_tables(
+    url: str, store: Store, tmp_path: Path, turns: int, seconds: float
+) -> None:
+    """Never two live claims of one table, whatever some of them leave undone."""
+    names = [f"t{n}" for n in range(TABLES)]
+    for name in names:
+        store.create_table(make.definition(name))
+    store.request(*(make.request(name) for name in names))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    with ProcessPoolExecutor(WORKERS, mp_context=CONTEXT) as processes:
+        jobs = [
+            processes.submit(store_processes.share, url, str(marks), turns, seconds, seed)
+            for seed in range(WORKERS)
+        ]
+        done = [job.result(timeout=seconds + 500) for job in jobs]
+    assert all(done)
+    assert len(store.pending()) == TABLES  # nothing is lost, nothing is there twice
+    assert list(marks.iterdir()) == []
+    assert [claim for claim in store.claims() if store.holder(claim.table_id)] == []

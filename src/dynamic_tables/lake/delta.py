@@ -34,6 +34,7 @@ from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, changed_rows, commits_between
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import hidden_sources, known_sources, pin_of, shown_columns
+from dynamic_tables.lake.places import is_plain_s3
 from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
@@ -197,6 +198,12 @@ class SparkLake(StoredTables):
         return len(commits) < to - since or any(
             commit.changes_data or commit.operation in SCHEMA_OPERATIONS for commit in commits
         )
+
+    @property
+    def one_driver(self) -> bool:
+        place = self._warehouse or self.spark.conf.get("spark.sql.warehouse.dir") or ""
+        scheme = place.partition("://")[0]
+        return is_plain_s3(place, self.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None))
 
     def changed_at(self, source: Source, since: int, to: int) -> datetime | None:
         """When the first commit in (since, to] that changed rows or columns was made.

@@ -261,6 +261,11 @@ class DuckLake(UserStatements):
             for look in (self.columns_at, self.catalog.column_ids)
         )
 
+    @property
+    def one_driver(self) -> bool:
+        """A second process cannot open the lake at all."""
+        return False
+
     def changed_at(self, source: Source, since: int, to: int) -> datetime | None:
         """When the first snapshot in (since, to] that moved the table was made; None: none did."""
         table = self._table(source)
