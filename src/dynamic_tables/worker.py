@@ -162,10 +162,14 @@ class Worker:
         return ", ".join(sorted(self._doing.copy().values())) or None
 
     def _release_dead(self) -> None:
-        """Claims of processes of this host that are gone need not expire first."""
+        """What processes of this host held that are gone need not expire first."""
+        here = self._context.owner.host
         for claim in self._store.claims():
-            if claim.host == self._context.owner.host and is_dead(claim.host, claim.pid):
+            if claim.host == here and is_dead(here, claim.pid):
                 self._store.hand_back(claim)
+        for worker in self._store.workers():
+            if worker.host == here and is_dead(here, worker.pid):
+                self._store.leave(worker.owner)
 
     # Asking
 
