@@ -11,12 +11,21 @@ import pytest
 from hypothesis import settings
 
 import dynamic_tables as dt
+from postgres import Postgres
 
 settings.register_profile("untimed", deadline=None)  # no test depends on how busy the machine is
 settings.load_profile("untimed")
 
 if find_spec("pandas") is None:
     sys.modules["pandas"] = None  # DuckDB looks for it with every value: it is not there
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server, started by the first test that asks for it."""
+    server = Postgres()
+    yield server
+    server.close()
 
 
 @pytest.fixture

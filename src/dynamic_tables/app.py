@@ -34,12 +34,15 @@ from dynamic_tables.refresh.cut import common_states
 from dynamic_tables.refresh.preview import Planned, preview, preview_of
 from dynamic_tables.refresh.run import GraphRefresh, Request, current_builds
 from dynamic_tables.refresh.versions import at_versions
+from dynamic_tables.schedule import Lag, Pace, lag_of
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import QUERYABLE, Store
+from dynamic_tables.worker import Worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+BY_HAND = "suspended by hand"
 OnError = Literal["raise", "report"]
 
 
@@ -199,14 +202,22 @@ class DynamicTables:
             case ddl.RenameTo(parts=parts):
                 return self._declarations.rename(state, qualify(parts, (name.catalog, name.schema)))
             case ddl.Suspend():
-                self._store.set_status(
-                    state.definition.table_id, Status.SUSPENDED, "suspended by hand"
-                )
+                self._store.set_status(state.definition.table_id, Status.SUSPENDED, BY_HAND)
                 return Declared(table=name, did="suspended")
             case ddl.Resume():
-                self._store.set_status(state.definition.table_id, Status.ACTIVE)
+                self._resume(state)
                 return Declared(table=name, did="resumed")
         raise InvalidInput("not an action", reason=Reason.SYNTAX, about=repr(action))
+
+    def _resume(self, state: TableState) -> None:
+        """Tables that read it and were suspended for their failures go on too; those that somebody
+        suspended by hand do not."""
+        self._store.set_status(state.definition.table_id, Status.ACTIVE)
+        for key in self.graph().descendants([state.definition.table_id]):
+            below = self._store.table_by_id(key)
+            stopped = below is not None and below.status is Status.SUSPENDED
+            if stopped and below.suspended_because != BY_HAND:
+                self._store.set_status(key, Status.ACTIVE)
 
     def suspend(self, name: str) -> Declared:
         return self._alter(self._state(name), ddl.Suspend())
@@ -289,6 +300,16 @@ class DynamicTables:
             raise RefreshFailed(report)
         return report
 
+    def worker(
+        self,
+        *,
+        slots: int,
+        say: Callable[[str], None],
+        tell: Callable[[RefreshRecord], None] = lambda _record: None,
+    ) -> Worker:
+        """What keeps the tables fresh; see `dynamic-tables run` and `worker`."""
+        return Worker(self._context, slots=slots, say=say, tell=tell)
+
     def plan(self, *names: str) -> Sequence[Planned]:
         """What the next refresh would do to each table, and why."""
         wanted = frozenset(self._state(name).definition.table_id for name in names)
@@ -331,6 +352,16 @@ class DynamicTables:
 
     def show(self, name: str) -> TableState:
         return self._state(name)
+
+    def lags(self, *names: str) -> Sequence[Lag]:
+        """How far tables are behind, in the order of `list`, by the last look of `run` or a
+        worker."""
+        states = [self._state(name) for name in names] or self._store.tables()
+        graph, now, pace = self.graph(), self._store.now(), Pace.of(self.settings)
+        return [
+            lag_of(graph, state, self._store.history(state.definition.table_id), now, pace)
+            for state in states
+        ]
 
     def history(self, name: str | None = None, *, limit: int = 50) -> Sequence[RefreshRecord]:
         """Past refreshes, newest first."""

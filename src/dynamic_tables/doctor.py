@@ -29,14 +29,17 @@ from dynamic_tables.connect import (
     is_ducklake,
 )
 from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.graph import Graph
 from dynamic_tables.lake import embedded, jars
 from dynamic_tables.model import Status, TableState, utc_now
 from dynamic_tables.refresh.context import is_dead
 from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.render import grid
+from dynamic_tables.schedule import unconsumed
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import Store, open_store
 from dynamic_tables.store.migrations import MIGRATIONS
+from dynamic_tables.store.server import OLDEST_POSTGRESQL
 
 MINIMUM_PYTHON = (3, 11)
 NEEDED_BYTES = 100 * 2**20  # below this, Spark's own temporary files no longer fit
@@ -174,10 +177,26 @@ def _store(settings: Settings, folder: Path) -> Iterator[Check]:
                 ok=True,
                 detail=f"{store.url}, schema version {len(MIGRATIONS)}, {len(states)} tables",
             )
+            yield _server(store)
             yield _unfinished(store, states)
             yield _suspended(states)
+            yield _unconsumed(states)
     except DynamicTablesError as error:
         yield _broken("store", error)
+
+
+def _server(store: Store) -> Check:
+    found = store.server()
+    missing = ", ".join(found.missing)
+    hint = f"GRANT {missing}" if missing else None
+    if found.too_old:
+        hint = f"PostgreSQL {OLDEST_POSTGRESQL[0]} or later is needed"
+    return Check(
+        name="database",
+        ok=not found.too_old and not missing,
+        detail=f"{found.name}, {f'without {missing}' if missing else 'with all rights it needs'}",
+        hint=hint,
+    )
 
 
 def _unfinished(store: Store, states: Sequence[TableState]) -> Check:
@@ -215,6 +234,19 @@ def _suspended(states: Sequence[TableState]) -> Check:
         ok=True,
         detail=", ".join(found) or "none",
         hint="dynamic-tables resume NAME" if found else None,
+    )
+
+
+def _unconsumed(states: Sequence[TableState]) -> Check:
+    graph = Graph(state.definition for state in states)
+    idle = ", ".join(str(graph[key].name) for key in unconsumed(graph))
+    return Check(
+        name="tables nothing asks for",
+        ok=True,
+        detail=idle or "none",
+        hint="TARGET_LAG = DOWNSTREAM waits for readers with a TARGET_LAG of their own"
+        if idle
+        else None,
     )
 
 

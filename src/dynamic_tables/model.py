@@ -189,7 +189,7 @@ class RefreshRecord:
     sequence: int | None = None
     version: int | None = None  # the Delta version that now holds the rows
     cut_from: Cut | None = None
-    cut: Cut | None = None
+    cut: Cut | None = None  # the one it reached, or failed to reach
     pins: tuple[Pin, ...] = ()
     work: Work = field(default_factory=Work)
     estimates: tuple[Estimate, ...] = ()  # of the strategies that were possible
@@ -201,6 +201,7 @@ class RefreshRecord:
     note: str | None = (
         None  # which sources have newer versions than the cut; the way out of an error
     )
+    behind_ms: int | None = None  # since the first unread change; None: none, or not known
 
     def __str__(self) -> str:
         """One line, and what is to be said below it."""
@@ -253,6 +254,7 @@ class RefreshRecord:
             "trigger": self.trigger,
             "error": self.error,
             "note": self.note,
+            "behind_ms": self.behind_ms,
         }
 
 
@@ -291,6 +293,15 @@ class RefreshReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """How the last refresh of a table failed."""
+
+    at: datetime  # by the store's clock
+    reason: Reason
+    versions: Mapping[str, int] | None  # of the base tables; None: it did not come so far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
     """A dynamic table as the store knows it."""
 
@@ -300,6 +311,10 @@ class TableState:
     build: Build | None  # None: not loaded yet
     created_at: datetime
     suspended_because: str | None = None
+    refreshed_at: datetime | None = None  # by the store's clock
+    seen_at: datetime | None = None  # when a schedule last looked at its base tables
+    behind_since: datetime | None = None  # the first change that it had not read then
+    failure: Failure | None = None  # None: the last refresh succeeded
 
     def __str__(self) -> str:
         name = self.definition.name

@@ -266,6 +266,7 @@ SPECS: tuple[OptionSpec, ...] = (
         Kind.LAG,
         "How far the table may fall behind its sources; without it, it is refreshed by hand.",
         "TARGET_LAG = '5 minutes'",
+        at_work=True,
     ),
     OptionSpec(
         "TRIGGER ON CHANGE",
@@ -273,6 +274,7 @@ SPECS: tuple[OptionSpec, ...] = (
         Kind.SWITCH,
         "Refresh as soon as a source changes.",
         "TRIGGER ON CHANGE",
+        at_work=True,
     ),
     OptionSpec(
         "AT MOST EVERY",
@@ -280,6 +282,7 @@ SPECS: tuple[OptionSpec, ...] = (
         Kind.DURATION,
         "The shortest time between two refreshes by TRIGGER ON CHANGE.",
         "TRIGGER ON CHANGE AT MOST EVERY '1 minute'",
+        at_work=True,
     ),
     OptionSpec(
         "REFRESH_MODE",

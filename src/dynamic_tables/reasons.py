@@ -48,6 +48,7 @@ class Reason(StrEnum):
     HELD = "HELD"  # another live process refreshes this table
     TAKEN_OVER = "TAKEN_OVER"  # another process completed this refresh meanwhile
     QUERY_FAILED = "QUERY_FAILED"  # Spark could not run the query
+    ENGINE_FAILED = "ENGINE_FAILED"  # the engine broke down: an executor, its memory, a connection
     COMMIT_FAILED = "COMMIT_FAILED"  # the rows were computed but could not be committed
     INTERRUPTED = "INTERRUPTED"  # stopped by the user
     NOT_INITIALIZED = "NOT_INITIALIZED"  # declared, but not loaded yet
@@ -95,5 +96,6 @@ class Reason(StrEnum):
     STORE_BROKEN = "STORE_BROKEN"  # the store cannot be opened, or is of a newer version
     NO_PERMISSION = "NO_PERMISSION"  # the folder cannot be read or written
     DISK_FULL = "DISK_FULL"  # no space is left
+    NO_EXCLUSION = "NO_EXCLUSION"  # the lake's storage does not exclude two writers from each other
     LAKE_CHANGED = "LAKE_CHANGED"  # the lake does not hold what the store says
     BAD_SETTING = "BAD_SETTING"  # a setting is unknown or has a bad value

@@ -59,6 +59,12 @@ SETTINGS = (
         doc="folders outside the lake that delta.`path` relations may read, separated by commas",
     ),
     SettingSpec(
+        name="master",
+        kind=str,
+        default="",
+        doc="Spark's master, e.g. spark://host:7077; empty: local, in this process's own JVM",
+    ),
+    SettingSpec(
         name="jvm",
         kind=str,
         default="steady",
@@ -96,6 +102,19 @@ SETTINGS = (
         kind=int,
         default=5,
         doc="failures in a row after which a table is suspended",
+    ),
+    SettingSpec(
+        name="poll_s",
+        kind=float,
+        default=5.0,
+        doc="seconds between two looks of `run` and `worker` at base tables and queue",
+    ),
+    SettingSpec(
+        name="retry_s",
+        kind=float,
+        default=10.0,
+        doc="seconds until a refresh that failed for its surroundings is tried again; doubled "
+        "with each failure in a row",
     ),
     SettingSpec(
         name="compact_files",

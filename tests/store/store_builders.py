@@ -20,6 +20,7 @@ from dynamic_tables.model import (
 from dynamic_tables.names import TableName
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
+from dynamic_tables.store import Claimant, WantedRefresh
 
 INSTANT = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
 
@@ -143,5 +144,15 @@ def no_data(sequence: int, **changes: Any) -> RefreshRecord:
     return record(sequence, strategy=Strategy.NO_DATA, reason=Reason.NOT_MOVED, **changes)
 
 
-def claimant(pid: int = 1, host: str = "here", expires_s: float = 60.0) -> dict[str, Any]:
-    return {"owner": f"{host}:{pid}:x", "host": host, "pid": pid, "expires_s": expires_s}
+def claimant(pid: int = 1, host: str = "here", expires_s: float = 60.0) -> Claimant:
+    return Claimant(owner=f"{host}:{pid}:x", host=host, pid=pid, expires_s=expires_s)
+
+
+def request(table: str = "by_customer", refresh_id: str = "wave-1", at: int = 7) -> WantedRefresh:
+    return WantedRefresh(
+        table_id=f"id-{table}",
+        refresh_id=refresh_id,
+        trigger="schedule",
+        cut=cut(at),
+        behind_since=INSTANT,
+    )

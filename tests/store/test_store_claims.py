@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 import store_builders as make
 import store_processes
+from store_processes import CONTEXT
 
 from dynamic_tables.errors import Held, InvalidInput
 from dynamic_tables.reasons import Reason
@@ -23,10 +23,10 @@ def expire(store: Store, claim: Claim) -> None:
 
 
 def test_a_claim_excludes_others_and_says_who(store: Store, table: str) -> None:
-    claim = store.claim(table, "r1", **make.claimant(42, "alpha"))
+    claim = store.claim(table, "r1", make.claimant(42, "alpha"))
     assert store.holder(table) == claim
     with pytest.raises(Held) as caught:
-        store.claim(table, "r2", **make.claimant(43, "beta"))
+        store.claim(table, "r2", make.claimant(43, "beta"))
     assert caught.value.reason is Reason.HELD
     assert caught.value.about == "sales.by_customer"
     for part in ("42", "alpha", f"{claim.claimed_at:%Y-%m-%d %H:%M:%S}"):
@@ -35,12 +35,12 @@ def test_a_claim_excludes_others_and_says_who(store: Store, table: str) -> None:
 
 def test_release_frees_the_table_and_tokens_grow(store: Store, table: str) -> None:
     store.create_table(make.definition("other"))
-    first = store.claim(table, "r1", **make.claimant())
-    elsewhere = store.claim("id-other", "r1", **make.claimant())
+    first = store.claim(table, "r1", make.claimant())
+    elsewhere = store.claim("id-other", "r1", make.claimant())
     assert store.release(first)
     assert not store.release(first)
     assert store.holder(table) is None
-    second = store.claim(table, "r2", **make.claimant(2))
+    second = store.claim(table, "r2", make.claimant(2))
     assert first.token < elsewhere.token < second.token
     assert not store.release(first)  # a late release does not harm the successor
     assert store.holder(table) == second
@@ -48,16 +48,16 @@ def test_release_frees_the_table_and_tokens_grow(store: Store, table: str) -> No
 
 def test_a_claim_of_an_unknown_table_is_refused(store: Store) -> None:
     with pytest.raises(InvalidInput) as caught:
-        store.claim("none", "r", **make.claimant())
+        store.claim("none", "r", make.claimant())
     assert caught.value.reason is Reason.UNKNOWN_TABLE
 
 
 def test_an_expired_claim_is_taken_over_and_its_owner_learns_it(store: Store, table: str) -> None:
-    old = store.claim(table, "r1", **make.claimant(expires_s=0.05))
+    old = store.claim(table, "r1", make.claimant(expires_s=0.05))
     with pytest.raises(Held):
-        store.claim(table, "r2", **make.claimant(2))
+        store.claim(table, "r2", make.claimant(2))
     expire(store, old)
-    new = store.claim(table, "r2", **make.claimant(2, "elsewhere"))
+    new = store.claim(table, "r2", make.claimant(2, "elsewhere"))
     assert new.token > old.token
     assert not store.heartbeat(old)
     assert not store.release(old)
@@ -65,7 +65,7 @@ def test_an_expired_claim_is_taken_over_and_its_owner_learns_it(store: Store, ta
 
 
 def test_a_heartbeat_keeps_the_claim_as_long_again(store: Store, table: str) -> None:
-    claim = store.claim(table, "r1", **make.claimant(expires_s=60))
+    claim = store.claim(table, "r1", make.claimant(expires_s=60))
     time.sleep(0.01)
     assert store.heartbeat(claim)
     kept = store.holder(table)
@@ -76,7 +76,7 @@ def test_a_heartbeat_keeps_the_claim_as_long_again(store: Store, table: str) -> 
 
 
 def test_an_expired_claim_that_nobody_took_can_be_kept(store: Store, table: str) -> None:
-    claim = store.claim(table, "r1", **make.claimant(expires_s=0.02))
+    claim = store.claim(table, "r1", make.claimant(expires_s=0.02))
     expire(store, claim)
     assert store.heartbeat(claim)
 
@@ -88,22 +88,22 @@ def test_a_dead_owner_on_this_host_is_replaced_at_once(store: Store, table: str)
         asked.append((host, pid))
         return pid == 7
 
-    old = store.claim(table, "r1", **make.claimant(7, "here"))
+    old = store.claim(table, "r1", make.claimant(7, "here"))
     with pytest.raises(Held):  # of other hosts we know nothing
-        store.claim(table, "r2", **make.claimant(8, "there"), is_owner_dead=dead)
+        store.claim(table, "r2", make.claimant(8, "there"), is_owner_dead=dead)
     assert asked == []
-    new = store.claim(table, "r2", **make.claimant(8, "here"), is_owner_dead=dead)
+    new = store.claim(table, "r2", make.claimant(8, "here"), is_owner_dead=dead)
     assert asked == [("here", 7)]
     assert new.token > old.token
     with pytest.raises(Held):
-        store.claim(table, "r3", **make.claimant(9, "here"), is_owner_dead=dead)
+        store.claim(table, "r3", make.claimant(9, "here"), is_owner_dead=dead)
     assert not store.heartbeat(old)
 
 
 def test_threads_of_one_store_exclude_each_other(store: Store, table: str) -> None:
     def attempt(pid: int) -> Claim | None:
         try:
-            return store.claim(table, "r", **make.claimant(pid))
+            return store.claim(table, "r", make.claimant(pid))
         except Held:
             return None
 
@@ -119,8 +119,7 @@ def test_eight_processes_never_hold_one_table_together(
     marks = tmp_path / "marks"
     marks.mkdir()
     tables = [table, "id-other"]
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(8, mp_context=spawn) as processes:
+    with ProcessPoolExecutor(8, mp_context=CONTEXT) as processes:
         jobs = [
             processes.submit(
                 store_processes.claim_often, url, tables[:: 1 - 2 * (n % 2)], 6, str(marks)

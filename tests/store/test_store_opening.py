@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import re
 import signal
 import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 import store_builders as make
 import store_processes
-from sqlalchemy import Connection, create_mock_engine, inspect, text
+from sqlalchemy import Connection, inspect, text
+from store_processes import CONTEXT
 from test_store_refreshes import everything
 
 from dynamic_tables.errors import SetupError
@@ -20,21 +22,7 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.store import Store, open_store, schema
 from dynamic_tables.store.engine import open_engine, reading
 from dynamic_tables.store.migrations import MIGRATIONS, migrate, stored_version
-
-GOLDEN = Path(__file__).parent / "golden_schema_1.sql"
-
-
-def ddl() -> str:
-    """What `create_all` says on SQLite, one statement a line, sorted."""
-    lines: list[str] = []
-
-    def keep(statement: Any, *_args: object, **_kw: object) -> None:
-        compiled = str(statement.compile(dialect=engine.dialect))
-        lines.append(" ".join(compiled.split()) + "\n")
-
-    engine = create_mock_engine("sqlite://", keep)
-    schema.metadata.create_all(engine, checkfirst=False)
-    return "".join(sorted(lines))
+from postgres import Postgres
 
 
 def test_a_path_and_a_url_are_the_same_store(tmp_path: Path) -> None:
@@ -104,21 +92,70 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert caught.value.reason is Reason.NO_PERMISSION
 
 
-def test_a_fresh_schema_is_the_sum_of_the_migrations(url: str) -> None:
+def described(connection: Connection) -> dict[str, Any]:
+    """All that the database says about its tables, in an order that does not matter."""
+    found = inspect(connection)
+    return {
+        name: {
+            "columns": {
+                column["name"]: (str(column["type"]), column["nullable"], _default(column))
+                for column in found.get_columns(name)
+            },
+            "key": found.get_pk_constraint(name)["constrained_columns"],
+            "parents": _by_name(found.get_foreign_keys(name)),
+            "unique": _by_name(found.get_unique_constraints(name)),
+            "checks": _by_name(found.get_check_constraints(name)),
+            "indexes": _by_name(found.get_indexes(name)),
+        }
+        for name in found.get_table_names()
+    }
+
+
+def _default(column: Any) -> str | None:
+    given = column["default"]
+    return None if given is None else re.sub(r"\W", "", str(given))
+
+
+def _by_name(found: Any) -> dict[Any, str]:
+    return {item["name"]: str(_plain(item)) for item in found}
+
+
+def _plain(value: Any) -> Any:
+    """Conditions of partial indexes as text."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return " ".join(str(value).split())
+
+
+def test_the_sum_of_the_migrations_is_the_schema(url: str, make_url: Callable[[], str]) -> None:
+    """If this fails: append a migration that makes the difference."""
     with open_store(url) as store, reading(store._engine) as connection:
         assert stored_version(connection) == len(MIGRATIONS)
-        found = inspect(connection)
-        assert set(found.get_table_names()) == set(schema.metadata.tables)
-        for table in schema.metadata.sorted_tables:
-            names = [column["name"] for column in found.get_columns(table.name)]
-            assert names == [column.name for column in table.columns], table.name
-            indexes = {index["name"] for index in found.get_indexes(table.name)}
-            assert {index.name for index in table.indexes} <= indexes
+        migrated = described(connection)
+    plain = open_engine(make_url())
+    with plain.begin() as connection:
+        schema.metadata.create_all(connection)
+        declared = described(connection)
+    plain.dispose()
+    assert set(migrated) == set(schema.metadata.tables)
+    for name, content in declared.items():
+        assert migrated[name] == content, name
 
 
-def test_the_first_schema_is_frozen() -> None:
-    """If this fails: write a migration, and freeze what `_first` creates."""
-    assert GOLDEN.read_text() == ddl()
+def test_an_older_store_is_migrated_with_its_content(url: str) -> None:
+    engine = open_engine(url)
+    migrate(engine, MIGRATIONS[:1])
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO registry (name_key, name, kind, extra)"
+                " VALUES ('a', '[\"a\", \"b\"]', 'schema', '{}')"
+            )
+        )
+    engine.dispose()
+    with open_store(url) as store, reading(store._engine) as connection:
+        assert stored_version(connection) == len(MIGRATIONS)
+        assert [entry.name for entry in store.registry_all()] == [("a", "b")]
 
 
 def test_opening_again_changes_nothing(url: str) -> None:
@@ -164,19 +201,16 @@ def test_a_newer_store_is_refused_and_left_alone(sqlite_path: Path) -> None:
 
 
 def test_processes_may_open_a_new_store_at_once(url: str) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(4, mp_context=spawn) as processes:
+    with ProcessPoolExecutor(4, mp_context=CONTEXT) as processes:
         assert list(processes.map(store_processes.open_and_count, [url] * 8, timeout=60)) == [0] * 8
 
 
 def test_death_before_the_commit_leaves_the_old_state(url: str, store: Store, table: str) -> None:
-    first = store.claim(table, "refresh-1", **make.claimant())
+    first = store.claim(table, "refresh-1", make.claimant())
     store.record(first, make.record(1), make.build(1), close_intent=None, failures="reset")
     store.release(first)
     before = everything(store)
-    child = multiprocessing.get_context("spawn").Process(
-        target=store_processes.die_before_commit, args=(url,)
-    )
+    child = CONTEXT.Process(target=store_processes.die_before_commit, args=(url,))
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
@@ -188,6 +222,28 @@ def test_death_before_the_commit_leaves_the_old_state(url: str, store: Store, ta
     assert state is not None
     assert (state.build, state.failures) == (make.build(1), 0)
     successor = store.claim(
-        table, "refresh-2", **make.claimant(), is_owner_dead=lambda _host, pid: pid == child.pid
+        table, "refresh-2", make.claimant(), is_owner_dead=lambda _host, pid: pid == child.pid
     )
     store.record(successor, make.record(2), make.build(2), close_intent=2, failures="reset")
+
+
+def test_the_server_tells_what_it_is(store: Store) -> None:
+    found = store.server()
+    assert found.name.split()[0] in ("SQLite", "PostgreSQL")
+    assert (found.too_old, found.missing) == (False, ())
+
+
+def test_missing_rights_are_named_and_the_password_is_not(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    open_store(url).close()
+    postgres.execute("CREATE ROLE guest LOGIN PASSWORD 's3cret'")
+    postgres.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO guest", url)
+    guest = url.replace("postgres@", "guest:s3cret@")
+    with open_store(guest) as store:
+        missing = store.server().missing
+        assert "CREATE on schema public" in missing
+        assert "UPDATE on workers" in missing
+        with pytest.raises(SetupError) as caught:
+            store.create_table(make.definition())
+        assert caught.value.reason is Reason.NO_PERMISSION
+        assert "s3cret" not in f"{caught.value}{store!r}{store.url}{missing}"

@@ -35,7 +35,7 @@ def standing(store: Store) -> Any:
 def lose(store: Store, claim: Claim) -> Claim:
     """Another process takes the claim over."""
     return store.claim(
-        claim.table_id, "thief", **make.claimant(99), is_owner_dead=lambda _host, _pid: True
+        claim.table_id, "thief", make.claimant(99), is_owner_dead=lambda _host, _pid: True
     )
 
 
@@ -128,7 +128,7 @@ def test_a_record_with_a_lost_claim_writes_nothing(store: Store, claim: Claim) -
 
 
 def test_an_expired_claim_that_nobody_took_still_records(store: Store, table: str) -> None:
-    claim = store.claim(table, "r", **make.claimant(expires_s=0.02))
+    claim = store.claim(table, "r", make.claimant(expires_s=0.02))
     expire(store, claim)
     store.record(claim, make.record(), make.build(), close_intent=None, failures="reset")
     assert standing(store) == make.build()

@@ -116,7 +116,7 @@ def test_a_parent_stays_as_long_as_it_has_children(store: Store) -> None:
 
 
 def test_a_deleted_table_leaves_its_history_only(store: Store, table: str) -> None:
-    claim = store.claim(table, "r", **make.claimant())
+    claim = store.claim(table, "r", make.claimant())
     store.record(claim, make.record(), make.build(), close_intent=None, failures="keep")
     store.open_intent(claim, make.intent(2))
     store.delete_table(table)
@@ -165,7 +165,7 @@ def test_the_registry_keeps_replaces_and_forgets(store: Store) -> None:
 
 
 def test_read_rows_are_plain_values_with_types(store: Store, table: str) -> None:
-    claim = store.claim(table, "r", **make.claimant())
+    claim = store.claim(table, "r", make.claimant())
     store.record(claim, make.record(), make.build(), close_intent=None, failures="keep")
     for name in (
         "dynamic_tables",
@@ -212,7 +212,7 @@ def test_hostile_text_is_only_text(store: Store) -> None:
     store.create_table(parent)
     store.create_table(definition)
     store.set_status(HOSTILE, Status.SUSPENDED, HOSTILE)
-    claim = store.claim(HOSTILE, HOSTILE, owner=HOSTILE, host=HOSTILE, pid=1, expires_s=60)
+    claim = store.claim(HOSTILE, HOSTILE, make.claimant(1, HOSTILE))
     pins = tuple(replace(pin, name=name, source_id=HOSTILE) for pin in make.pins()[:1])
     intent = make.intent(table_id=HOSTILE, refresh_id=HOSTILE, pins=pins, fingerprint=HOSTILE)
     build = replace(make.build(), table_id=HOSTILE, pins=pins, fingerprint=HOSTILE)

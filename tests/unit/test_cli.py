@@ -44,6 +44,8 @@ VERBS = [
     "demo",
     "suspend",
     "resume",
+    "run",
+    "worker",
 ]
 
 

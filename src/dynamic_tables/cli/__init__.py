@@ -5,6 +5,7 @@
     session.py    settings, the open lake, progress, printing
     declaring.py  create alter suspend resume drop optimize
     looking.py    refresh plan explain list show history graph verify
+    working.py    run worker
     tools.py      sql config doctor demo
 
 Data goes to stdout, everything else to stderr: progress, notes and errors.
@@ -15,10 +16,10 @@ from __future__ import annotations
 import logging
 import sys
 
-from dynamic_tables.cli import declaring, looking, tools
+from dynamic_tables.cli import declaring, looking, tools, working
 from dynamic_tables.cli.program import Program, program
 
-for _verb in (*declaring.VERBS, *looking.VERBS, *tools.VERBS):
+for _verb in (*declaring.VERBS, *looking.VERBS, *working.VERBS, *tools.VERBS):
     program.add_command(_verb)
 
 

@@ -83,7 +83,11 @@ def list_(run: Invocation) -> None:
     """List the dynamic tables with their states."""
     with run.records() as tables:
         states = tables.list()
-    run.show([state_json(state) for state in states], tables_table(states))
+        lags = tables.lags()
+    data = [
+        {**state_json(state), "lag": lag.as_json()} for state, lag in zip(states, lags, strict=True)
+    ]
+    run.show(data, tables_table(states, lags))
 
 
 @verb("show")
@@ -95,12 +99,13 @@ def show(run: Invocation, name: str) -> None:
         state = tables.show(name)
         newest = _newest(tables, state)
         last = tables.history(name, limit=SHOWN_REFRESHES)
-    data = state_json(state)
+        (lag,) = tables.lags(name)
+    data = {**state_json(state), "lag": lag.as_json()}
     data["newest"] = {
         str(source.name): newest[source.name.key] for source in state.definition.sources
     }
     data["last_refreshes"] = [record.as_json() for record in last]
-    run.show(data, table_details(state, newest, last))
+    run.show(data, table_details(state, newest, last, lag))
 
 
 def _newest(tables: DynamicTables, state: TableState) -> dict[str, int | None]:

@@ -42,6 +42,7 @@ from dynamic_tables.lake.pins import (
     remaining,
     shown_columns,
 )
+from dynamic_tables.lake.places import is_plain_s3
 from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
@@ -205,6 +206,28 @@ class SparkLake(StoredTables):
         return len(commits) < to - since or any(
             commit.changes_data or commit.operation in SCHEMA_OPERATIONS for commit in commits
         )
+
+    @property
+    def one_driver(self) -> bool:
+        place = self._warehouse or self.spark.conf.get("spark.sql.warehouse.dir") or ""
+        scheme = place.partition("://")[0]
+        return is_plain_s3(place, self.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None))
+
+    def changed_at(self, source: Source, since: int, to: int) -> datetime | None:
+        """When the first commit in (since, to] that changed rows or columns was made.
+
+        None: none did. What the log no longer tells counts as a change at its oldest commit.
+        """
+        if since == to:
+            return None
+        commits = self.source_commits(source, min(since, to - 1), to)
+        gone = since > to or len(commits) < to - since
+        changing = [
+            commit.committed_at
+            for commit in commits
+            if gone or commit.changes_data or commit.operation in SCHEMA_OPERATIONS
+        ]
+        return changing[-1] if changing else None
 
     def source_commits(self, source: Source, since: int, to: int) -> tuple[Commit, ...]:
         """What happened to a source in (since, to], newest first; what is left of it."""
@@ -385,7 +408,7 @@ class SparkLake(StoredTables):
             small=self._is_small(definition),
         )
         area = SparkArea(self, session, label)
-        with area.open(), self._under_way.holding(label, area):
+        with area.open(), self._under_way.holding(area):
             yield area
 
     def _is_small(self, definition: Definition) -> bool:

@@ -38,6 +38,7 @@ JAVA_HINT = (
 # Spark's and Delta's is more after some dozen refreshes, and was then thrown away and made again.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
 STEADY_JVM = "-XX:+UseParallelGC"
+ON_THIS_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 # For refreshes of small tables: planning and generated code cost more there than they save.
 SMALL_QUERIES = {
     "spark.sql.adaptive.enabled": "false",
@@ -134,7 +135,8 @@ def _launch(settings: Settings, *, log_file: Path, say: Say) -> Any:
 
     # Python workers (there are none in our own queries) must use this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # keeps Spark from guessing and warning
+    if not settings["master"]:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # keeps Spark from guessing
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("ab") as log:
         with jars.at_hand(settings, say) as found:
@@ -191,7 +193,7 @@ def _configuration(settings: Settings, found: list[str]) -> dict[str, str]:
     archive = class_archive(settings)
     java_options = [QUICK_JVM if quick else STEADY_JVM, archive.java_option() if archive else ""]
     source = (
-        {"spark.driver.extraClassPath": os.pathsep.join(found)}
+        {f"spark.{role}.extraClassPath": os.pathsep.join(found) for role in ("driver", "executor")}
         if found
         else {
             "spark.jars.packages": DELTA_PACKAGE,
@@ -202,11 +204,10 @@ def _configuration(settings: Settings, found: list[str]) -> dict[str, str]:
         **source,
         **(SMALL_QUERIES if quick else {}),
         "spark.app.name": "dynamic-tables",
-        "spark.master": f"local[{cores}]",
+        "spark.master": settings["master"] or f"local[{cores}]",
         "spark.driver.memory": settings["memory"],
         "spark.driver.extraJavaOptions": " ".join(java_options).strip(),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        **({} if settings["master"] else ON_THIS_MACHINE),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": str(cores),

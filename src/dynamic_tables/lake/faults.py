@@ -20,6 +20,10 @@ _CONFLICT = r"DELTA_CONCURRENT|Concurrent\w+Exception|MetadataChanged|ProtocolCh
 _WORDS = (
     (_CONFLICT, Reason.COMMIT_FAILED),
     (r"SPARK_JOB_CANCELLED", Reason.INTERRUPTED),
+    (
+        r"ExecutorLostFailure|OutOfMemoryError|Connection (refused|reset)|SparkContext was",
+        Reason.ENGINE_FAILED,
+    ),
     (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
     (r"Permission denied|AccessControlException|AccessDenied", Reason.NO_PERMISSION),
     (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -76,7 +77,12 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
         replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
         changed_bytes=fed or sum(map(_changed_bytes, changed.values())),
         touched_bytes=touched,
+        committed_at=_instant(info.get("inCommitTimestamp") or info.get("timestamp")),
     )
+
+
+def _instant(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _changed_bytes(files: Sequence[Mapping[str, Any]]) -> int:
@@ -124,6 +130,7 @@ def _described(spark: SparkSession, location: str, after: int, to: int) -> tuple
             stamp=_stamp(row.userMetadata),
             metrics=row.operationMetrics or {},
             replaces=(row.operationParameters or {}).get("mode") == "Overwrite",
+            committed_at=row.timestamp.astimezone(UTC),
         )
         for row in rows
     )

@@ -10,6 +10,9 @@ from pathlib import Path
 LOCAL_SCHEME = "file:"
 
 
+S3 = ("s3://", "s3a://", "s3n://")
+
+
 def location_of(folder: Path) -> str:
     """A local folder as a location.
 
@@ -28,3 +31,17 @@ def local_path(location: str) -> Path | None:
     if location.startswith(LOCAL_SCHEME):
         return Path("/" + location.removeprefix(LOCAL_SCHEME).lstrip("/"))
     return Path(location) if location.startswith("/") else None
+
+
+def is_plain_s3(location: str, log_store: str | None) -> bool:
+    """Whether two drivers may overwrite each other's commits there.
+
+    Delta's log store for S3 excludes writers of one driver only; the one that keeps the log's
+    newest entries in DynamoDB excludes all.
+
+    >>> is_plain_s3("s3a://bucket/lake", None), is_plain_s3("hdfs://host/lake", None)
+    (True, False)
+    >>> is_plain_s3("s3a://bucket/lake", "io.delta.storage.S3DynamoDBLogStore")
+    False
+    """
+    return location.startswith(S3) and "DynamoDB" not in (log_store or "")

@@ -13,6 +13,7 @@ Words = Sequence[tuple[str, Reason]]  # a pattern and what it means; the first t
 WAYS_OUT = {
     Reason.COMMIT_FAILED: "somebody else changed the table at the same time; refresh again",
     Reason.INTERRUPTED: "the table is as it was; refresh again",
+    Reason.ENGINE_FAILED: "the table is as it was; refresh again once the engine is well",
     Reason.DISK_FULL: "free some space, then refresh again",
     Reason.NO_PERMISSION: "give this user read and write access to the folder",
     Reason.HISTORY_GONE: "refresh it together with its sources: refresh(..., upstream=True); "

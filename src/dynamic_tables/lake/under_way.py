@@ -18,29 +18,29 @@ class Stoppable(Protocol):
 
 
 class UnderWay:
-    """The work areas that are open, by label."""
+    """The work areas that are open; two may have one label, if one took over from the other."""
 
     def __init__(self) -> None:
-        self._areas: dict[str, Stoppable] = {}
+        self._areas: list[Stoppable] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def holding(self, label: str, area: Stoppable) -> Generator[None]:
+    def holding(self, area: Stoppable) -> Generator[None]:
         with self._lock:
-            self._areas[label] = area
+            self._areas.append(area)
         try:
             yield
         finally:
             with self._lock:
-                del self._areas[label]
+                self._areas.remove(area)
 
     def progress(self) -> list[Progress]:
         with self._lock:
-            areas = list(self._areas.values())
+            areas = list(self._areas)
         return [area.progress() for area in areas]
 
     def cancel(self) -> None:
         with self._lock:
-            areas = list(self._areas.values())
+            areas = list(self._areas)
         for area in areas:
             area.cancel()

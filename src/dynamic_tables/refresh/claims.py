@@ -20,15 +20,7 @@ def claimed(context: Context, definition: Definition, refresh_id: str) -> Genera
     """Keep other live processes away from a table; raises Held if one is at it."""
     for left in list(context.unreleased):
         _release(context, left)
-    claim = context.store.claim(
-        definition.table_id,
-        refresh_id,
-        owner=str(context.owner),
-        host=context.owner.host,
-        pid=context.owner.pid,
-        expires_s=context.settings["claim_expires_s"],
-        is_owner_dead=is_dead,
-    )
+    claim = context.store.claim(definition.table_id, refresh_id, context.claimant, is_dead)
     try:
         reached(Step.CLAIMED, str(definition.name))
         yield claim

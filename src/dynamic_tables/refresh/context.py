@@ -13,7 +13,7 @@ from datetime import datetime
 from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import utc_now
 from dynamic_tables.settings import Settings
-from dynamic_tables.store import Claim, Store
+from dynamic_tables.store import Claim, Claimant, Store
 
 Clock = Callable[[], datetime]
 
@@ -40,6 +40,15 @@ class Context:
     clock: Clock = utc_now
     owner: Owner = field(default_factory=Owner)
     unreleased: set[Claim] = field(default_factory=set)  # claims that the store did not take back
+
+    @property
+    def claimant(self) -> Claimant:
+        return Claimant(
+            owner=str(self.owner),
+            host=self.owner.host,
+            pid=self.owner.pid,
+            expires_s=self.settings["claim_expires_s"],
+        )
 
 
 def is_dead(host: str, pid: int) -> bool:

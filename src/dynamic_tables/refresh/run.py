@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from dynamic_tables.definition import Definition, Source
@@ -23,6 +24,7 @@ from dynamic_tables.lake.base import SourceState
 from dynamic_tables.model import (
     Action,
     Build,
+    Cut,
     Outcome,
     Pin,
     RefreshRecord,
@@ -34,8 +36,9 @@ from dynamic_tables.model import (
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.claims import Heartbeats, claimed
 from dynamic_tables.refresh.context import Context
-from dynamic_tables.refresh.cut import Builds, CutPlan, Present, plan_cut
+from dynamic_tables.refresh.cut import CLOCK, Builds, CutPlan, Present, micros, plan_cut
 from dynamic_tables.refresh.definitions import as_now, dynamic_sources
+from dynamic_tables.refresh.failures import record_failure
 from dynamic_tables.refresh.refusals import (
     barred_above,
     defect,
@@ -48,17 +51,6 @@ from dynamic_tables.refresh.table import TableRefresh
 from dynamic_tables.refresh.writer import Order
 from dynamic_tables.store import Claim, Store
 
-NOT_COUNTED = frozenset(
-    {
-        Reason.HELD,
-        Reason.TAKEN_OVER,
-        Reason.INTERRUPTED,
-        Reason.UPSTREAM_FAILED,
-        Reason.SUSPENDED,
-        Reason.DISK_FULL,
-    }
-)  # fmt: skip  not the table's fault
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -68,6 +60,10 @@ class Request:
     upstream: bool = False
     forced: Strategy | None = None
     trigger: str = "manual"
+    refresh_id: str | None = None  # given where several processes refresh parts of one set
+    cut: Cut | None = None  # of the base tables, pinned by whoever asked; None: the newest
+    behind_since: Mapping[str, datetime] = field(default_factory=dict)  # by table id
+    claim: Claim | None = None  # taken with the request; whoever took it gives it back
 
 
 @dataclass(slots=True)
@@ -86,18 +82,21 @@ class Plan:
 class GraphRefresh:
     """One `refresh` call."""
 
-    def __init__(self, context: Context, request: Request) -> None:
+    def __init__(
+        self, context: Context, request: Request, heartbeats: Heartbeats | None = None
+    ) -> None:
         self._context = context
         self._request = request
         self._records: dict[str, RefreshRecord] = {}
         self._builds: dict[str, Build] = {}  # of tables refreshed in this call
-        self._claims = Heartbeats(context)
+        self._beating = heartbeats is not None  # a worker's heart beats anyway
+        self._claims = heartbeats or Heartbeats(context)
         self._stopping = threading.Event()  # the user said stop: what fails now is no failure
 
     def run(self) -> RefreshReport:
         plan = self.plan()
         order = plan.graph.order(plan.cut.members)
-        with self._claims.beating():
+        with nullcontext() if self._beating else self._claims.beating():
             self._run_all(plan, order)
         records = tuple(self._records[key] for key in order if key in self._records)
         return RefreshReport(refresh_id=plan.refresh_id, records=records)
@@ -110,6 +109,7 @@ class GraphRefresh:
         wanted, barred = self._wanted(graph, states)
         graph = self._as_now(graph, states, wanted, barred)
         present, missing = self._capture(graph, wanted)
+        present = _pinned(present, self._request.cut, states, wanted)
         for table_id in wanted:
             for source in graph[table_id].sources:
                 if source.name.key in missing:
@@ -121,7 +121,7 @@ class GraphRefresh:
         cut = plan_cut(graph, states, free, present, current_builds(graph, self._context.store))
         cut = replace(cut, members=cut.members | set(wanted))
         return Plan(
-            refresh_id=uuid.uuid4().hex[:12],
+            refresh_id=self._request.refresh_id or new_refresh_id(),
             graph=graph,
             states=states,
             present=present,
@@ -214,13 +214,9 @@ class GraphRefresh:
         """One table, start to end; errors become a record."""
         definition = plan.graph[table_id]
         started = self._context.clock()
-        claim: Claim | None = None
         try:
             self._check_may_begin(plan, table_id)
-            with (
-                claimed(self._context, definition, plan.refresh_id) as claim,
-                self._claims.kept(claim),
-            ):
+            with self._claimed(definition, plan.refresh_id) as claim:
                 refresh = TableRefresh(self._context, self._order(plan, definition), claim)
                 record = refresh.run()
         except DynamicTablesError as error:
@@ -233,6 +229,16 @@ class GraphRefresh:
         assert refresh.build is not None
         self._builds[table_id] = refresh.build
         return record
+
+    @contextmanager
+    def _claimed(self, definition: Definition, refresh_id: str) -> Generator[Claim]:
+        """The claim that came with the request, which others keep, or one of our own."""
+        given = self._request.claim
+        if given is not None and given.table_id == definition.table_id:
+            yield given
+            return
+        with claimed(self._context, definition, refresh_id) as claim, self._claims.kept(claim):
+            yield claim
 
     def _check_may_begin(self, plan: Plan, table_id: str) -> None:
         if table_id in plan.barred:
@@ -252,6 +258,7 @@ class GraphRefresh:
             has_children=bool(plan.graph.children(definition.table_id)),
             forced=self._request.forced if self._is_named(plan, definition.table_id) else None,
             trigger=self._request.trigger,
+            behind_since=self._request.behind_since.get(definition.table_id),
         )
 
     def _is_named(self, plan: Plan, table_id: str) -> bool:
@@ -300,6 +307,7 @@ class GraphRefresh:
             outcome=Outcome.SKIPPED if skipped else Outcome.FAILED,
             reason=error.reason,
             cut_from=build.cut if build else None,
+            cut=self._intended(plan, definition.table_id),
             started_at=started,
             duration_ms=round((self._context.clock() - started).total_seconds() * 1000),
             trigger=self._request.trigger,
@@ -307,29 +315,41 @@ class GraphRefresh:
             note=error.hint,
         )
         try:
-            return self._recorded(record, error)
+            return record_failure(self._context, record, error)
         except SetupError as second:  # a full disk: how it went is told all the same
             return replace(
                 record, note=f"{error.hint} (nor could it be recorded: {second.message})"
             )
 
-    def _recorded(self, record: RefreshRecord, error: DynamicTablesError) -> RefreshRecord:
-        counted = error.reason not in NOT_COUNTED
-        store = self._context.store
-        if store.table_by_id(record.table_id) is None:
-            return record  # dropped meanwhile: nothing to record
-        failures = store.record(
-            None, record, None, close_intent=None, failures="count" if counted else "keep"
-        )
-        limit = self._context.settings["failures_until_suspended"]
-        if counted and failures >= limit:
-            because = f"{failures} failures in a row, the last: {error.message}"
-            store.set_status(record.table_id, Status.SUSPENDED, because)
-            way_out = f"ALTER DYNAMIC TABLE {record.table} RESUME takes it in again"
-            record = replace(
-                record, note=f"suspended after {failures} failures in a row; {way_out}"
-            )
-        return record
+    def _intended(self, plan: Plan, table_id: str) -> Cut | None:
+        """The cut that a table was to reach; None if it was barred before there was one."""
+        if table_id in plan.barred:
+            return None
+        return plan.cut.cut_of(plan.graph, plan.present, table_id)
+
+
+def new_refresh_id() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+def _pinned(
+    present: Present, cut: Cut | None, states: Mapping[str, TableState], wanted: Iterable[str]
+) -> Present:
+    """The base tables at the versions that were asked for; if a table is past them already, as
+    they are now."""
+    if cut is None:
+        return present
+    asked = {**cut.versions, CLOCK: micros(cut.instant)}
+    for table_id in wanted:
+        build = states[table_id].build
+        stands = build.cut.versions if build else {}
+        if any(version > asked.get(key, version) for key, version in stands.items()):
+            return present
+    bases = {
+        key: replace(state, version=min(state.version, asked.get(state.source_id, state.version)))
+        for key, state in present.bases.items()
+    }
+    return Present(bases=bases, instant=cut.instant)
 
 
 def _newest(plan: Plan, parent: str, build: Build) -> int:

@@ -10,6 +10,7 @@ Whoever brings a table to a cut, a refresh or the recovery of one that died, doe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from dynamic_tables.definition import Definition
@@ -49,6 +50,7 @@ class Order:
     has_children: bool
     forced: Strategy | None = None
     trigger: str = "manual"
+    behind_since: datetime | None = None  # the first change that the table has not read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +235,15 @@ class TableWriter:
             steps_ms=dict(self._watch.laps),
             trigger=self.order.trigger,
             note="; ".join(filter(None, (behind_note(build.pins), note))) or None,
+            behind_ms=self._behind_ms(),
         )
+
+    def _behind_ms(self) -> int | None:
+        """How far behind the table was when this refresh ended it."""
+        if self.order.behind_since is None:
+            return None
+        before = (self._started_at - self.order.behind_since).total_seconds()
+        return max(round(before * 1000), 0) + self._watch.total_ms
 
     def keep(self, record: RefreshRecord, build: Build, *, close_intent: int | None) -> None:
         self._store.record(self._claim, record, build, close_intent=close_intent, failures="reset")

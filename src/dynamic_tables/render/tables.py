@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dynamic_tables._values import duration_text
 from dynamic_tables.answers import Explanation, stored_form
 from dynamic_tables.model import RefreshRecord, Status, TableState
 from dynamic_tables.options import Options
 from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, grid, instant, key_values, sql_text
 from dynamic_tables.render.refreshes import near, pins_text, records_table
+from dynamic_tables.schedule import Lag
 
 
-def tables_table(states: Sequence[TableState]) -> RenderableType:
+def tables_table(states: Sequence[TableState], lags: Sequence[Lag] = ()) -> RenderableType:
     if not states:
         return Text("no dynamic tables yet; `dynamic-tables create --help` shows how to make one")
     rows = [
@@ -27,10 +30,34 @@ def tables_table(states: Sequence[TableState]) -> RenderableType:
             reads_text(state),
             str(state.definition.options.target_lag or "by hand"),
             instant(state.build.cut.instant) if state.build else "",
+            *([behind_text(lag)] if lag is not None else []),
         ]
-        for state in states
+        for state, lag in zip_longest(states, lags)
     ]
-    return grid(["table", "status", "version", "reads", "refreshed", "as of"], rows)
+    columns = ["table", "status", "version", "reads", "refreshed", "as of"]
+    return grid([*columns, "behind"] if lags else columns, rows)
+
+
+def behind_text(lag: Lag) -> Cell:
+    """The lag now, and the share of time within the target."""
+    if lag.behind_s is None:
+        return ""
+    now = duration_text(float(round(lag.behind_s))) if round(lag.behind_s) else "no"
+    if lag.target_s is None or lag.within is None:
+        return now
+    late = lag.behind_s > lag.target_s
+    return Text(f"{now} ({lag.within:.0%} in time)", style="red" if late else "")
+
+
+def _lag_facts(lag: Lag) -> dict[str, Cell]:
+    facts: dict[str, Cell] = {}
+    if lag.behind_s is not None:
+        facts["behind"] = behind_text(lag)
+    if lag.target_s is not None:
+        facts["target"] = duration_text(lag.target_s)
+    if lag.next_refresh is not None:
+        facts["next refresh"] = instant(lag.next_refresh)
+    return facts
 
 
 def status_text(state: TableState) -> Text:
@@ -53,7 +80,10 @@ def reads_text(state: TableState) -> str:
 
 
 def table_details(
-    state: TableState, newest: Mapping[str, int | None], last: Sequence[RefreshRecord]
+    state: TableState,
+    newest: Mapping[str, int | None],
+    last: Sequence[RefreshRecord],
+    lag: Lag | None = None,
 ) -> RenderableType:
     """`newest`: by name key, the newest version of each source; None: it is gone."""
     definition = state.definition
@@ -62,6 +92,7 @@ def table_details(
         "created": instant(state.created_at),
         "stored as": stored_form(definition),
         "cut": cut_text(state, newest),
+        **(_lag_facts(lag) if lag else {}),
         "options": options_text(definition.options) or "all at their defaults",
         "columns": ", ".join(f"{column.name} {column.type}" for column in definition.columns),
     }

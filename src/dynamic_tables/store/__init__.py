@@ -5,18 +5,38 @@ The lake is the truth, the store is its index. `lake` and `store` do not know ea
     engine.py      URLs, transactions, the clock: all that differs between databases
     types.py       two column types: UTC instants and JSON
     schema.py      the tables and the invariants that the database itself holds
-    migrations.py  from any older schema to this one
+    sql/           the migrations, one file each; migrations.py runs those that are missing
     records.py     rows <-> values
     tables.py      definitions, dependencies, status, the registry
     claims.py      who refreshes what
+    queue.py       what is to be refreshed; workers.py: who is there; waking.py: sleeping till then
     refreshes.py   intents, builds, history
     store.py       `Store`: each method one transaction
 """
 
 from __future__ import annotations
 
-from dynamic_tables.store.records import Claim, Registered
+from dynamic_tables.store.records import (
+    Claim,
+    Claimant,
+    PendingRefresh,
+    Registered,
+    WantedRefresh,
+    Worker,
+)
 from dynamic_tables.store.schema import QUERYABLE
 from dynamic_tables.store.store import Store, open_store
+from dynamic_tables.store.waking import Waker
 
-__all__ = ["QUERYABLE", "Claim", "Registered", "Store", "open_store"]
+__all__ = [
+    "QUERYABLE",
+    "Claim",
+    "Claimant",
+    "PendingRefresh",
+    "Registered",
+    "Store",
+    "Waker",
+    "WantedRefresh",
+    "Worker",
+    "open_store",
+]

@@ -16,49 +16,48 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 from dynamic_tables.errors import Held
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import schema, tables
-from dynamic_tables.store.engine import database_now, now, upsert
-from dynamic_tables.store.records import Claim, claim_of
+from dynamic_tables.store.engine import database_now, next_number, now, upsert
+from dynamic_tables.store.records import Claim, Claimant, claim_of
 
 _claims = schema.refresh_claims
-_tokens = schema.claim_tokens
 
 
 def take(
     connection: Connection,
     table_id: str,
     refresh_id: str,
-    *,
-    owner: str,
-    host: str,
-    pid: int,
-    expires_s: float,
-    is_owner_dead: Callable[[str, int], bool] | None,
+    claimant: Claimant,
+    is_owner_dead: Callable[[str, int], bool] | None = None,
 ) -> Claim:
     name = tables.lock(connection, table_id)["name"]
     instant = now(connection)  # after the lock: waiting for it took time
     rival = _current(connection, table_id)
     if rival is not None and rival.expires_at > instant:
-        dead = rival.host == host and is_owner_dead is not None and is_owner_dead(host, rival.pid)
+        dead = _is_dead(rival, claimant, is_owner_dead)
         if not dead:
             raise _held(rival, name)
     claim = Claim(
         table_id=table_id,
-        token=_next_token(connection),
-        owner=owner,
-        host=host,
-        pid=pid,
+        token=next_number(connection),
+        owner=claimant.owner,
+        host=claimant.host,
+        pid=claimant.pid,
         refresh_id=refresh_id,
         claimed_at=instant,
         heartbeat_at=instant,
-        expires_at=instant + timedelta(seconds=expires_s),
+        expires_at=instant + timedelta(seconds=claimant.expires_s),
     )
     upsert(connection, _claims, asdict(claim))
     return claim
 
 
-def _next_token(connection: Connection) -> int:
-    connection.execute(update(_tokens).values(last=_tokens.c.last + 1))
-    return connection.execute(select(_tokens.c.last)).scalar_one()
+def _is_dead(
+    rival: Claim, claimant: Claimant, is_owner_dead: Callable[[str, int], bool] | None
+) -> bool:
+    """Of processes on other hosts we know nothing."""
+    if is_owner_dead is None or rival.host != claimant.host:
+        return False
+    return is_owner_dead(rival.host, rival.pid)
 
 
 def _current(connection: Connection, table_id: str) -> Claim | None:
@@ -84,13 +83,19 @@ def _same(claim: Claim) -> ColumnElement[bool]:
 
 def check(connection: Connection, claim: Claim, name: str) -> None:
     """Go on only if the claim has not been replaced; the table's row must be locked already."""
-    if connection.execute(select(_claims.c.token).where(_same(claim))).one_or_none() is None:
+    if not stands(connection, claim):
         raise Held(
             "another process took over this refresh meanwhile; this one wrote nothing",
             reason=Reason.TAKEN_OVER,
             about=name,
             hint="`dynamic-tables history` shows what the other one did",
         )
+
+
+def stands(connection: Connection, claim: Claim) -> bool:
+    """Whether the claim has not been replaced."""
+    found = connection.execute(select(_claims.c.token).where(_same(claim)))
+    return found.one_or_none() is not None
 
 
 def beat(connection: Connection, claim: Claim) -> bool:
@@ -105,6 +110,11 @@ def beat(connection: Connection, claim: Claim) -> bool:
 
 def release(connection: Connection, claim: Claim) -> bool:
     return connection.execute(delete(_claims).where(_same(claim))).rowcount == 1
+
+
+def everything(connection: Connection) -> list[Claim]:
+    rows = connection.execute(select(_claims).order_by(_claims.c.token)).mappings()
+    return [claim_of(row) for row in rows]
 
 
 def holder(connection: Connection, table_id: str) -> Claim | None:

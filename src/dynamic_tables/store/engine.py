@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import (
     URL,
+    ColumnElement,
     Connection,
     Engine,
     Table,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     func,
     make_url,
     select,
+    update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
@@ -29,10 +31,13 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from dynamic_tables.errors import SetupError
 from dynamic_tables.reasons import Reason
+from dynamic_tables.store import schema
 from dynamic_tables.store.types import UtcTime
 
 BUSY_S = 30.0  # our transactions take milliseconds: who waits this long waits for a stopped process
 WAL_RETRY_S = 0.01  # switching to WAL does not honour the busy timeout
+CHANNEL = "dynamic_tables"  # of NOTIFY
+NO_PRIVILEGE = "42501"  # PostgreSQL: insufficient_privilege
 MIGRATION_LOCK = 4_918_231_007  # any constant: PostgreSQL's advisory lock for migrations
 URL_HINT = "write a path, sqlite:///path or postgresql://user@host/database"
 
@@ -173,11 +178,42 @@ def lock_for_migration(connection: Connection) -> None:
 
 def upsert(connection: Connection, table: Table, row: dict[str, Any]) -> None:
     """Insert the row, or replace the one with the same primary key."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     keys = [column.name for column in table.primary_key]
     others = {name: value for name, value in row.items() if name not in keys}
+    insert_or_update(connection, table, row, others)
+
+
+def insert_or_update(
+    connection: Connection,
+    table: Table,
+    row: dict[str, Any],
+    changes: dict[str, Any],
+    *,
+    where: ColumnElement[bool] | None = None,
+) -> None:
+    """Insert the row; if one has its primary key, and `where` holds, change that one."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     statement = insert(table).values(row)
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others))
+    keys = [column.name for column in table.primary_key]
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=keys, set_=changes, where=where)
+    )
+
+
+def next_number(connection: Connection) -> int:
+    """One counter for everything that only grows: claims, requests, workers.
+
+    It stays locked until the transaction ends, so that it comes after all other locks.
+    """
+    tokens = schema.claim_tokens
+    connection.execute(update(tokens).values(last=tokens.c.last + 1))
+    return connection.execute(select(tokens.c.last)).scalar_one()
+
+
+def wake_others(connection: Connection) -> None:
+    """Tell workers that there may be something to do, once this transaction is committed."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_notify(CHANNEL, "")))
 
 
 @contextmanager
@@ -207,6 +243,8 @@ def _store_error(error: DBAPIError, url: URL) -> SetupError:
         hint = (
             f"another process has held the store for {BUSY_S:.0f} s: is one stopped or suspended?"
         )
+    elif getattr(error.orig, "sqlstate", None) == NO_PRIVILEGE:
+        reason, hint = Reason.NO_PERMISSION, "`dynamic-tables doctor` lists the rights it needs"
     message = str(error.orig).strip()
     if url.password:
         message = message.replace(str(url.password), "***")

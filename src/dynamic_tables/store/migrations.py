@@ -1,14 +1,16 @@
 """From any older schema to the newest.
 
-A migration is a function; `MIGRATIONS` is their order; a fresh store runs all of them. A store
-keeps the number of migrations it has seen. Published migrations never change: to change
-`schema.py`, first freeze what `_first` creates (the golden DDL in the tests has it), then append a
-migration that makes the difference.
+A migration is a file of SQL in `sql/`, or rather a function that runs it; `MIGRATIONS` is their
+order, and a fresh store runs all of them. A store keeps the number of migrations it has seen.
+Published files never change: to change `schema.py`, append a file that makes the difference. A test
+compares what the files make with what `schema.py` says, on both databases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.resources import files
+from string import Template
 
 from sqlalchemy import Connection, Engine, inspect, select
 
@@ -17,18 +19,45 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.store import schema
 from dynamic_tables.store.engine import lock_for_migration, masked, reading, upsert, writing
 
+Migration = Callable[[Connection], None]
 
-def _first(connection: Connection) -> None:
-    schema.metadata.create_all(connection, checkfirst=False)
-    connection.execute(schema.claim_tokens.insert().values(row_no=1, last=0))
+# The words of the files that are not the same everywhere.
+_WORDS = {
+    "sqlite": {
+        "number": "INTEGER",
+        "instant": "VARCHAR(32)",
+        "counter": "INTEGER NOT NULL",
+        "counting": "AUTOINCREMENT",
+    },
+    "postgresql": {
+        "number": "BIGINT",
+        "instant": "TIMESTAMP WITH TIME ZONE",
+        "counter": "BIGSERIAL",
+        "counting": "",
+    },
+}
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_first,)
+def _file(name: str) -> Migration:
+    """The migration that runs a file, one statement after another."""
+
+    def run(connection: Connection) -> None:
+        text = files("dynamic_tables.store").joinpath("sql", f"{name}.sql").read_text("utf-8")
+        filled = Template(text).substitute(_WORDS[connection.dialect.name])
+        for statement in filled.split(";\n"):
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+
+    return run
 
 
-def migrate(
-    engine: Engine, migrations: tuple[Callable[[Connection], None], ...] = MIGRATIONS
-) -> None:
+MIGRATIONS: tuple[Migration, ...] = (
+    _file("001_tables"),
+    _file("002_queue"),
+)
+
+
+def migrate(engine: Engine, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
     """Bring the store to the newest version in one transaction; do nothing if it is there."""
     with reading(engine) as connection:
         version = stored_version(connection)

@@ -13,6 +13,7 @@ from dynamic_tables.model import (
     Build,
     Cut,
     Estimate,
+    Failure,
     Intent,
     Outcome,
     Pin,
@@ -39,6 +40,50 @@ class Claim:
     pid: int
     refresh_id: str
     claimed_at: datetime  # this and the two below: by the database's clock
+    heartbeat_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimant:
+    """Who claims: enough to find out whether it is alive."""
+
+    owner: str  # e.g. host:pid:random
+    host: str
+    pid: int
+    expires_s: float  # without a heartbeat for so long, others may take over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedRefresh:
+    """The wish to bring a table to a cut."""
+
+    table_id: str
+    refresh_id: str  # shared by all tables that go to one cut
+    trigger: str
+    cut: Cut  # versions of base tables; those below the table count
+    behind_since: datetime | None  # when the first change was made that the table has not read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRefresh(WantedRefresh):
+    """A request in the queue."""
+
+    request_no: int  # its place
+    requested_at: datetime
+    token: int | None  # of the claim that works on it, or worked on it until it expired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A process that takes requests from the queue."""
+
+    owner: str
+    worker_no: int
+    host: str
+    pid: int
+    doing: str | None  # None: idle
+    started_at: datetime
     heartbeat_at: datetime
     expires_at: datetime
 
@@ -91,6 +136,20 @@ def table_state(row: Row) -> TableState:
         build=None if row["sequence"] is None else build_of(row, row["build_fingerprint"]),
         created_at=row["created_at"],
         suspended_because=row["suspended_because"],
+        refreshed_at=row["refreshed_at"],
+        seen_at=row["seen_at"],
+        behind_since=row["behind_since"],
+        failure=_failure(row),
+    )
+
+
+def _failure(row: Row) -> Failure | None:
+    if row["failed_at"] is None:
+        return None
+    return Failure(
+        at=row["failed_at"],
+        reason=Reason(row["failed_reason"]),
+        versions=row["failed_versions"],
     )
 
 
@@ -158,6 +217,26 @@ def claim_of(row: Row) -> Claim:
     return Claim(**{item.name: row[item.name] for item in fields(Claim)})
 
 
+def request_row(request: WantedRefresh) -> dict[str, Any]:
+    return {
+        "table_id": request.table_id,
+        "refresh_id": request.refresh_id,
+        "trigger": request.trigger,
+        "cut": request.cut.as_json(),
+        "behind_since": request.behind_since,
+    }
+
+
+def pending_of(row: Row) -> PendingRefresh:
+    values: dict[str, Any] = {item.name: row[item.name] for item in fields(PendingRefresh)}
+    values["cut"] = Cut.from_json(row["cut"])
+    return PendingRefresh(**values)
+
+
+def worker_of(row: Row) -> Worker:
+    return Worker(**{item.name: row[item.name] for item in fields(Worker)})
+
+
 def registry_row(entry: Registered) -> dict[str, Any]:
     return {
         "name_key": entry.key,
@@ -202,6 +281,7 @@ def history_row(record: RefreshRecord) -> dict[str, Any]:
         "trigger": record.trigger,
         "error": record.error,
         "note": record.note,
+        "behind_ms": record.behind_ms,
     }
 
 
@@ -227,6 +307,7 @@ def record_of(row: Row) -> RefreshRecord:
         trigger=row["trigger"],
         error=row["error"],
         note=row["note"],
+        behind_ms=row["behind_ms"],
     )
 
 

@@ -7,12 +7,12 @@ number: its record repeats the standing one with a newer cut.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
 from dynamic_tables.errors import InternalError, InvalidInput, SetupError
-from dynamic_tables.model import Build, Intent, RefreshRecord, Strategy
+from dynamic_tables.model import Build, Intent, Outcome, RefreshRecord, Strategy
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import claims, schema, tables
 from dynamic_tables.store.engine import now
@@ -95,7 +95,7 @@ def record(
         is_data = done.strategy is not Strategy.NO_DATA
         _stand(connection, row, build, is_data=is_data, refresh_id=done.refresh_id)
         _check_nothing_passed(connection, row["name"], build)
-    return _count(connection, done.table_id, row["failures"], failures)
+    return _count(connection, done, row["failures"], failures)
 
 
 def adopt(
@@ -210,11 +210,23 @@ def _check_nothing_passed(connection: Connection, name: str, build: Build) -> No
         raise _broken(name, f"{build.sequence} is recorded while {found.sequence} is open")
 
 
-def _count(connection: Connection, table_id: str, before: int, failures: Failures) -> int:
+def _count(connection: Connection, done: RefreshRecord, before: int, failures: Failures) -> int:
+    """Remember how it ended, by the database's clock: the schedules of all workers go by it."""
     count = {"reset": 0, "count": before + 1, "keep": before}[failures]
-    if count != before:
-        mine = _tables.c.table_id == table_id
-        connection.execute(update(_tables).where(mine).values(failures=count))
+    if done.outcome is Outcome.SKIPPED:
+        return count
+    instant = now(connection)
+    failed = done.outcome is Outcome.FAILED
+    values: dict[str, Any] = {
+        "failures": count,
+        "failed_at": instant if failed else None,
+        "failed_reason": done.reason.value if failed else None,
+        "failed_versions": dict(done.cut.versions) if failed and done.cut else None,
+    }
+    if not failed:
+        values |= {"refreshed_at": instant, "seen_at": instant, "behind_since": None}
+    mine = _tables.c.table_id == done.table_id
+    connection.execute(update(_tables).where(mine).values(values))
     return count
 
 

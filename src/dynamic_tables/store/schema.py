@@ -55,6 +55,13 @@ dynamic_tables = Table(
     Column("cut", Json),
     Column("pins", Json),
     Column("build_fingerprint", Text),
+    # By the database's clock; a failure is forgotten when a refresh succeeds.
+    Column("refreshed_at", UtcTime),
+    Column("seen_at", UtcTime),  # when a schedule last looked at its base tables
+    Column("behind_since", UtcTime),  # the first change it had not read then; null: none
+    Column("failed_at", UtcTime),
+    Column("failed_reason", Text),
+    Column("failed_versions", Json),  # the base tables' versions that it failed with
     CheckConstraint("status IN ('active', 'suspended')", name="status"),
     CheckConstraint("failures >= 0", name="failures"),
     CheckConstraint("sequence >= 0 AND version >= 0", name="numbers"),
@@ -172,6 +179,35 @@ refresh_claims = Table(
     CheckConstraint("expires_at >= heartbeat_at", name="expiry"),
 )
 
+pending_refreshes = Table(
+    "pending_refreshes",
+    metadata,
+    _of_table(key=True),  # requests for one table melt together
+    Column("request_no", Number, nullable=False, unique=True),  # the order of the queue
+    Column("refresh_id", Text, nullable=False),  # shared by all tables that go to one cut
+    Column("trigger", Text, nullable=False, quote=True),
+    Column("cut", Json, nullable=False),  # of the base tables
+    Column("behind_since", UtcTime),  # the first change that the table has not read
+    Column("requested_at", UtcTime, nullable=False),
+    Column("token", Number, unique=True),  # of the claim that works on it; null: waiting
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column(
+        "worker_no", Number, nullable=False, unique=True
+    ),  # the smallest alive decides what is due
+    Column("host", Text, nullable=False),
+    Column("pid", Number, nullable=False),
+    Column("doing", Text),  # what it works on; null: idle
+    Column("started_at", UtcTime, nullable=False),
+    Column("heartbeat_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime, nullable=False),
+    CheckConstraint("expires_at >= heartbeat_at", name="expiry"),
+)
+
 refresh_history = Table(
     "refresh_history",
     metadata,
@@ -207,6 +243,7 @@ refresh_history = Table(
     Column("trigger", Text, nullable=False, quote=True),
     Column("error", Text),
     Column("note", Text),
+    Column("behind_ms", Number),  # how far the table had fallen behind when it was refreshed
     sqlite_autoincrement=True,
 )
 Index("history_of_table", refresh_history.c.table_id, refresh_history.c.started_at)
@@ -226,5 +263,13 @@ registry = Table(
 
 QUERYABLE = {
     table.name: table
-    for table in (dynamic_tables, dependencies, source_snapshots, refresh_history, refresh_claims)
+    for table in (
+        dynamic_tables,
+        dependencies,
+        source_snapshots,
+        refresh_history,
+        refresh_claims,
+        pending_refreshes,
+        workers,
+    )
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
@@ -10,13 +11,24 @@ from sqlalchemy import Engine, delete
 from sqlalchemy.exc import IntegrityError
 
 from dynamic_tables.definition import Definition
+from dynamic_tables.errors import Held
 from dynamic_tables.model import Build, Intent, RefreshRecord, Status, TableState
-from dynamic_tables.store import claims, refreshes, schema, tables
-from dynamic_tables.store.engine import masked, open_engine, reading, upsert, writing
+from dynamic_tables.store import claims, queue, refreshes, schema, tables, workers
+from dynamic_tables.store.engine import masked, now, open_engine, reading, upsert, writing
 from dynamic_tables.store.migrations import migrate
-from dynamic_tables.store.records import Claim, Registered, registry_row
+from dynamic_tables.store.records import (
+    Claim,
+    Claimant,
+    PendingRefresh,
+    Registered,
+    WantedRefresh,
+    Worker,
+    registry_row,
+)
 from dynamic_tables.store.refreshes import Failures
+from dynamic_tables.store.server import Server, look
 from dynamic_tables.store.tables import Rows
+from dynamic_tables.store.waking import Waker, waker
 
 
 def open_store(url: str | Path) -> Store:
@@ -100,17 +112,18 @@ class Store:
         with writing(self._engine) as connection:
             tables.set_status(connection, table_id, status, because)
 
+    def saw(self, behind: Mapping[str, datetime | None]) -> None:
+        """Since when each table has been behind its base tables; None: it is not."""
+        with writing(self._engine) as connection:
+            tables.saw(connection, behind)
+
     # Claims.
 
     def claim(
         self,
         table_id: str,
         refresh_id: str,
-        *,
-        owner: str,
-        host: str,
-        pid: int,
-        expires_s: float,
+        claimant: Claimant,
         is_owner_dead: Callable[[str, int], bool] | None = None,
     ) -> Claim:
         """Take the table, or raise Held.
@@ -119,16 +132,7 @@ class Store:
         `is_owner_dead(host, pid)`.
         """
         with writing(self._engine) as connection:
-            return claims.take(
-                connection,
-                table_id,
-                refresh_id,
-                owner=owner,
-                host=host,
-                pid=pid,
-                expires_s=expires_s,
-                is_owner_dead=is_owner_dead,
-            )
+            return claims.take(connection, table_id, refresh_id, claimant, is_owner_dead)
 
     def heartbeat(self, claim: Claim) -> bool:
         """Keep the claim for as long again as it was taken; False if it is lost."""
@@ -144,6 +148,88 @@ class Store:
         """The claim that would refuse others now."""
         with reading(self._engine) as connection:
             return claims.holder(connection, table_id)
+
+    def claims(self) -> list[Claim]:
+        """All claims, those that have expired too."""
+        with reading(self._engine) as connection:
+            return claims.everything(connection)
+
+    # The queue.
+
+    def request(self, *wanted: WantedRefresh) -> None:
+        """Ask for refreshes, all or none; requests for one table melt together."""
+        with writing(self._engine) as connection:
+            queue.request(connection, wanted)
+
+    def claim_next(self, claimant: Claimant) -> tuple[Claim, PendingRefresh] | None:
+        """The first request that is free, with a claim on its table; None: there is none."""
+        while True:
+            try:
+                with writing(self._engine) as connection:
+                    return queue.claim_next(connection, claimant)
+            except Held:  # somebody was faster at this table: look for another one
+                continue
+
+    def finish(self, claim: Claim, done: PendingRefresh) -> bool:
+        """End the request and give the claim back; False if the claim was lost."""
+        with writing(self._engine) as connection:
+            return queue.finish(connection, claim, done)
+
+    def hand_back(self, claim: Claim) -> bool:
+        """Leave the request to others and give the claim back; False if the claim was lost."""
+        with writing(self._engine) as connection:
+            return queue.hand_back(connection, claim)
+
+    def withdraw(self, table_ids: Sequence[str], refresh_id: str) -> None:
+        """Take back requests that nobody has begun."""
+        with writing(self._engine) as connection:
+            queue.withdraw(connection, table_ids, refresh_id)
+
+    def pending(self) -> list[PendingRefresh]:
+        """The queue, first things first; those under way too."""
+        with reading(self._engine) as connection:
+            return queue.everything(connection)
+
+    # Workers.
+
+    def enter(self, claimant: Claimant) -> None:
+        """Count as a worker, until the heartbeat stops."""
+        with writing(self._engine) as connection:
+            workers.enter(connection, claimant)
+
+    def stay(self, claimant: Claimant, doing: str | None) -> None:
+        """A worker's heartbeat."""
+        with writing(self._engine) as connection:
+            if not workers.beat(connection, claimant, doing):
+                workers.enter(connection, claimant)
+
+    def leave(self, owner: str) -> None:
+        with writing(self._engine) as connection:
+            workers.leave(connection, owner)
+
+    def workers(self) -> list[Worker]:
+        """Those alive, the longest there first."""
+        with reading(self._engine) as connection:
+            return workers.alive(connection)
+
+    def leads(self, owner: str) -> bool:
+        """Whether this worker decides what is due."""
+        with reading(self._engine) as connection:
+            return workers.leads(connection, owner)
+
+    def server(self) -> Server:
+        """What database this is, and which rights are missing there."""
+        with reading(self._engine) as connection:
+            return look(connection)
+
+    def now(self) -> datetime:
+        """The database's clock, by which everything here is measured."""
+        with reading(self._engine) as connection:
+            return now(connection)
+
+    def waker(self) -> Waker:
+        """A way to sleep until there may be something to do."""
+        return waker(self._engine)
 
     # Refreshes.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -135,6 +136,16 @@ def lock_if_there(connection: Connection, table_id: str) -> Row | None:
     return connection.execute(found).mappings().one_or_none()
 
 
+def lock_all(connection: Connection, table_ids: Iterable[str]) -> set[str]:
+    """Lock several tables, always in one order: who waits for one holds none that come later.
+
+    The ids of those that are there come back.
+    """
+    found = select(_tables.c.table_id).where(_tables.c.table_id.in_(sorted(table_ids)))
+    locked = found.order_by(_tables.c.table_id).with_for_update()
+    return set(connection.scalars(locked))
+
+
 def everything(connection: Connection) -> list[TableState]:
     rows = connection.execute(select(_tables).order_by(_tables.c.name_key)).mappings()
     return [table_state(row) for row in rows]
@@ -156,8 +167,18 @@ def set_status(connection: Connection, table_id: str, status: Status, because: s
     lock(connection, table_id)
     values: dict[str, Any] = {"status": status.value, "suspended_because": because}
     if status is Status.ACTIVE:
-        values |= {"suspended_because": None, "failures": 0}
+        values |= {"suspended_because": None, "failures": 0, "failed_at": None}
     connection.execute(update(_tables).where(_tables.c.table_id == table_id).values(values))
+
+
+def saw(connection: Connection, behind: Mapping[str, datetime | None]) -> None:
+    """Keep what a schedule found out."""
+    instant = now(connection)
+    lock_all(connection, behind)
+    for table_id, since in sorted(behind.items()):
+        mine = _tables.c.table_id == table_id
+        seen = {"seen_at": instant, "behind_since": since}
+        connection.execute(update(_tables).where(mine).values(seen))
 
 
 def rows_of(connection: Connection, table_name: str) -> Rows:

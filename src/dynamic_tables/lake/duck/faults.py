@@ -13,6 +13,7 @@ DUCK_FAULTS = (duckdb.Error,)
 _WORDS = (
     (r"Transaction conflict|[Ww]rite-write conflict", Reason.COMMIT_FAILED),
     (r"INTERRUPT", Reason.INTERRUPTED),
+    (r"Out of Memory Error|failed to allocate", Reason.ENGINE_FAILED),
     (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
     (r"Permission denied", Reason.NO_PERMISSION),
     (

@@ -268,6 +268,20 @@ class DuckLake(UserStatements):
             for look in (self.columns_at, self.catalog.column_ids)
         )
 
+    @property
+    def one_driver(self) -> bool:
+        """A second process cannot open the lake at all."""
+        return False
+
+    def changed_at(self, source: Source, since: int, to: int) -> datetime | None:
+        """When the first snapshot in (since, to] that moved the table was made; None: none did."""
+        table = self._table(source)
+        if table is None or not self.moved(source, since, to):
+            return None
+        commits = self.log.commits(table.lake_id, min(since, to - 1), to)
+        changing = [commit for commit in commits if commit.changes_data] or commits[:1]
+        return changing[-1].committed_at if changing else None
+
     def followed(self, definition: Definition, dynamic: DynamicSources) -> Definition:
         """The definition with its views as they are now; the same one if they did not change."""
         if not definition.views:
@@ -343,7 +357,7 @@ class DuckLake(UserStatements):
     def work_area(self, definition: Definition, label: str) -> Generator[DuckArea]:
         with self._private(definition.namespace, definition.settings) as cursor:
             area = DuckArea(self, cursor, label)
-            with self._under_way.holding(label, area):
+            with self._under_way.holding(area):
                 yield area
 
     def progress(self) -> list[Progress]:

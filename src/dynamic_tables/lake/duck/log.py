@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from dynamic_tables.lake.base import Commit, Stamp
@@ -25,8 +26,9 @@ DATA_CHANGES = frozenset(
 ALTERED = "altered_table"  # columns, but also comments and options
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _SNAPSHOTS = f"""
-    SELECT snapshot_id, changes_made, commit_extra_info
-    FROM {METADATA}.ducklake_snapshot_changes WHERE snapshot_id > ? ORDER BY snapshot_id
+    SELECT snapshot_id, changes_made, commit_extra_info, epoch_us(snapshot_time)
+    FROM {METADATA}.ducklake_snapshot_changes LEFT JOIN {METADATA}.ducklake_snapshot
+        USING (snapshot_id) WHERE snapshot_id > ? ORDER BY snapshot_id
 """  # noqa: S608  a constant; ducklake_snapshots() looks at all snapshots for every question
 _EXISTING = f"SELECT min(snapshot_id) FROM {METADATA}.ducklake_snapshot WHERE snapshot_id >= ?"  # noqa: S608  a constant
 
@@ -40,6 +42,7 @@ class Snapshot:
     altered: frozenset[int]  # ids of the tables that were altered
     operation: str
     stamp: Stamp | None
+    committed_at: datetime | None
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,6 +114,7 @@ class SnapshotLog:
                 changes_data=lake_id in item.data,
                 stamp=item.stamp,
                 metrics=item.metrics,
+                committed_at=item.committed_at,
             )
             for item in found
         )
@@ -126,8 +130,8 @@ class SnapshotLog:
     def _read_on(self) -> None:
         if self._instance.newest().snapshot == self._read_to:
             return
-        for version, changes, extra in self._instance.rows(_SNAPSHOTS, [self._read_to]):
-            snapshot = _snapshot(version, changes, extra)
+        for version, changes, extra, micros in self._instance.rows(_SNAPSHOTS, [self._read_to]):
+            snapshot = _snapshot(version, changes, extra, micros)
             self._snapshots[version] = snapshot
             self._read_to = version
             for lake_id in snapshot.data | snapshot.altered:
@@ -139,7 +143,7 @@ class SnapshotLog:
                 self._unstamped[lake_id] = version
 
 
-def _snapshot(version: int, changes: str, extra: str | None) -> Snapshot:
+def _snapshot(version: int, changes: str, extra: str | None, micros: int | None) -> Snapshot:
     """DuckLake lists the changes as `inserted_into_table:5,created_table:"main"."name"`."""
     stamp, metrics = unpacked(extra)
     items = [item.partition(":")[::2] for item in _QUOTED.sub("", changes).split(",") if item]
@@ -149,6 +153,7 @@ def _snapshot(version: int, changes: str, extra: str | None) -> Snapshot:
         altered=frozenset(int(lake_id) for kind, lake_id in items if kind == ALTERED),
         operation=", ".join(sorted({kind for kind, _ in items})),
         stamp=stamp,
+        committed_at=None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC),
         metrics=metrics,
     )
 

@@ -1,0 +1,114 @@
+"""The verbs that keep tables fresh: run, worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+from rich.text import Text
+
+from dynamic_tables.app import DynamicTables
+from dynamic_tables.cli.looking import report_text
+from dynamic_tables.cli.program import INTERRUPTED, verb
+from dynamic_tables.cli.session import Invocation
+from dynamic_tables.errors import RefreshFailed, SetupError
+from dynamic_tables.model import RefreshRecord, RefreshReport
+from dynamic_tables.reasons import Reason
+from dynamic_tables.schedule import unconsumed
+from dynamic_tables.worker import Worker
+
+METRICS_PORT = click.option(
+    "--metrics-port", type=click.IntRange(1, 65535), help="answer Prometheus on this port"
+)
+
+
+@verb("run")
+@click.option("--once", is_flag=True, help="refresh what is due now, then end")
+@METRICS_PORT
+def run(run: Invocation, once: bool, metrics_port: int | None) -> None:
+    """Keep tables fresh, in this process alone."""
+    with run.tables("keeping tables fresh:") as tables:
+        _warn(run, tables)
+        if once:
+            _once(run, tables)
+        else:
+            _work(run, tables, slots=run.settings["threads"], metrics_port=metrics_port)
+
+
+@verb("worker", prints_data=False)
+@METRICS_PORT
+def worker(run: Invocation, metrics_port: int | None) -> None:
+    """Keep tables fresh, together with other workers on one store."""
+    if not run.settings["store"]:
+        raise SetupError(
+            "workers share a store",
+            reason=Reason.STORE_MISSING,
+            about="worker",
+            hint="dynamic-tables worker --store postgresql://user@host/database;"
+            " `dynamic-tables run` needs none",
+        )
+    with run.tables("working:") as tables:
+        _warn(run, tables)
+        _work(run, tables, slots=1, metrics_port=metrics_port)
+
+
+def _once(run: Invocation, tables: DynamicTables) -> None:
+    records = tuple(tables.worker(slots=1, say=run.note).drain())
+    report = RefreshReport(refresh_id=records[0].refresh_id if records else "", records=records)
+    shown = report_text(report) if records else Text("nothing is due")
+    run.show([record.as_json() for record in records], shown)
+    if not report.ok:
+        raise RefreshFailed(report)
+
+
+def _work(run: Invocation, tables: DynamicTables, *, slots: int, metrics_port: int | None) -> None:
+    tell = _served(tables, metrics_port) if metrics_port is not None else lambda _record: None
+    made = tables.worker(slots=slots, say=run.note, tell=tell)
+    with _signals(made):
+        run.note(f"keeping tables fresh as process {os.getpid()}; SIGTERM or Ctrl-C ends it")
+        made.run()
+
+
+def _served(tables: DynamicTables, port: int) -> Callable[[RefreshRecord], None]:
+    from dynamic_tables.metrics import Metrics  # noqa: PLC0415  prometheus_client is an extra
+
+    metrics = Metrics(tables)
+    metrics.serve(port)
+    return metrics.observe
+
+
+@contextmanager
+def _signals(worker: Worker) -> Generator[None]:
+    """The first signal lets what is under way end; the second stops at once, which loses nothing:
+    claims are taken over, and their refreshes completed."""
+    asked = False
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(INTERRUPTED)
+        asked = True
+        worker.stop()
+
+    before = {kind: signal.signal(kind, ask) for kind in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+def _warn(run: Invocation, tables: DynamicTables) -> None:
+    graph = tables.graph()
+    for table_id in unconsumed(graph):
+        run.note(
+            f"{graph[table_id].name} has TARGET_LAG = DOWNSTREAM, and nothing that reads it is kept"
+            " fresh: it is never refreshed"
+        )
+
+
+VERBS = (run, worker)

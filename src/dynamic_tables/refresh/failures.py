@@ -1,0 +1,41 @@
+"""What is written down about a table that could not be refreshed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.model import RefreshRecord, Status
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import Context
+
+NOT_COUNTED = frozenset(
+    {
+        Reason.HELD,
+        Reason.TAKEN_OVER,
+        Reason.INTERRUPTED,
+        Reason.UPSTREAM_FAILED,
+        Reason.SUSPENDED,
+        Reason.DISK_FULL,
+    }
+)  # fmt: skip  not the table's fault
+
+
+def record_failure(
+    context: Context, record: RefreshRecord, error: DynamicTablesError
+) -> RefreshRecord:
+    """Write it down; too many failures in a row suspend the table."""
+    counted = error.reason not in NOT_COUNTED
+    store = context.store
+    if store.table_by_id(record.table_id) is None:
+        return record  # dropped meanwhile: nothing to record
+    failures = store.record(
+        None, record, None, close_intent=None, failures="count" if counted else "keep"
+    )
+    limit = context.settings["failures_until_suspended"]
+    if counted and failures >= limit:
+        because = f"{failures} failures in a row, the last: {error.message}"
+        store.set_status(record.table_id, Status.SUSPENDED, because)
+        way_out = f"ALTER DYNAMIC TABLE {record.table} RESUME takes it in again"
+        record = replace(record, note=f"suspended after {failures} failures in a row; {way_out}")
+    return record

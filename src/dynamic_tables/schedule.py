@@ -1,0 +1,239 @@
+"""What is due, and when: decisions over what the store knows and what was seen in the lake. Pure.
+
+A table with a target lag is refreshed early enough that it stays within it: the time that its
+refreshes take is subtracted. What is due takes the tables it reads along, so that all of them stand
+at one cut. Tables without a contract are refreshed by hand, or when a table that reads them is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from dynamic_tables.graph import Graph
+from dynamic_tables.model import Outcome, RefreshRecord, Status, TableState
+from dynamic_tables.reasons import Reason
+from dynamic_tables.settings import Settings
+
+LONGEST_RETRY_S = 900.0  # whatever the number of failures
+WATCHED = timedelta(days=1)  # the time that "within target" is about
+JUDGED_BY = 5  # past refreshes, to guess how long the next one takes
+LARGEST_HEADROOM = 0.5  # of the target: a table whose refreshes take longer cannot keep it anyway
+
+# Faults that may pass by themselves. All others are the query's own on this data: to repeat them
+# on the same data would only repeat them.
+MAY_PASS = frozenset(
+    {
+        Reason.COMMIT_FAILED,
+        Reason.DISK_FULL,
+        Reason.ENGINE_FAILED,
+        Reason.HELD,
+        Reason.HISTORY_GONE,
+        Reason.INCOMPATIBLE_CUTS,
+        Reason.INTERNAL,
+        Reason.INTERRUPTED,
+        Reason.LAKE_CHANGED,
+        Reason.NO_PERMISSION,
+        Reason.NOT_INITIALIZED,
+        Reason.STORE_BROKEN,
+        Reason.TAKEN_OVER,
+        Reason.UNKNOWN_SOURCE,
+        Reason.UPSTREAM_FAILED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How the loops go."""
+
+    poll_s: float  # between two looks
+    retry_s: float  # after the first failure
+
+    @classmethod
+    def of(cls, settings: Settings) -> Pace:
+        return cls(poll_s=settings["poll_s"], retry_s=settings["retry_s"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One table as the schedule sees it."""
+
+    state: TableState
+    behind_since: datetime | None  # the first change that it has not read; None: none
+    versions: Mapping[str, int]  # the newest of the base tables below it
+    takes_s: float = 0.0  # a refresh of it, judging by the last ones
+
+
+class Schedule:
+    """One look at all tables."""
+
+    def __init__(
+        self, graph: Graph, sightings: Mapping[str, Sighting], now: datetime, pace: Pace
+    ) -> None:
+        self._graph, self._sightings = graph, sightings
+        self._now, self._pace = now, pace
+
+    def due(self, queued: Collection[str] = ()) -> list[str]:
+        """The tables to refresh now at one cut, parents first; none of those that are queued.
+
+        Where a table cannot be refreshed (suspended, not to be tried again yet), neither can what
+        reads it.
+        """
+        ripe = {
+            key
+            for key in self._sightings
+            if (at := self.next_refresh(key)) is not None and at <= self._now
+        }
+        free = {key for key in ripe if not self._barred({key} | self._graph.ancestors([key]))}
+        taken = free | self._graph.ancestors(free)
+        return [key for key in self._graph.order(taken) if key not in queued]
+
+    def _barred(self, table_ids: Collection[str]) -> bool:
+        return any(
+            key not in self._sightings
+            or self._sightings[key].state.status is Status.SUSPENDED
+            or self._not_before(self._sightings[key]) > self._now
+            for key in table_ids
+        )
+
+    def next_refresh(self, table_id: str) -> datetime | None:
+        """When the table is due by its own contract; None: nothing to read, or no contract."""
+        seen = self._sightings[table_id]
+        if seen.state.status is Status.SUSPENDED or seen.behind_since is None:
+            return None
+        wishes = [at for at in (self._by_lag(seen), self._by_change(seen)) if at is not None]
+        return max(min(wishes), self._not_before(seen)) if wishes else None
+
+    def _by_lag(self, seen: Sighting) -> datetime | None:
+        target = seen.state.definition.options.target_lag
+        if target is None or target.seconds is None or seen.behind_since is None:
+            return None
+        if seen.state.build is None:
+            return seen.behind_since  # its first load was left to us
+        headroom = min(seen.takes_s + self._pace.poll_s, LARGEST_HEADROOM * target.seconds)
+        return seen.behind_since + timedelta(seconds=target.seconds - headroom)
+
+    def _by_change(self, seen: Sighting) -> datetime | None:
+        options = seen.state.definition.options
+        if not options.trigger_on_change:
+            return None
+        pause, last = options.trigger_at_most_every, seen.state.refreshed_at
+        if pause is None or last is None:
+            return seen.behind_since
+        return last + timedelta(seconds=pause)
+
+    def _not_before(self, seen: Sighting) -> datetime:
+        """After a failure: the retry of what may pass, else the next change of the data."""
+        failure = seen.state.failure
+        if failure is None:
+            return datetime.min.replace(tzinfo=self._now.tzinfo)
+        if failure.reason in MAY_PASS:
+            return failure.at + timedelta(seconds=retry_after(seen.state.failures, self._pace))
+        same = failure.versions is not None and dict(seen.versions) == {
+            key: failure.versions.get(key) for key in seen.versions
+        }
+        return datetime.max.replace(tzinfo=self._now.tzinfo) if same else failure.at
+
+
+def retry_after(failures: int, pace: Pace) -> float:
+    """Seconds until the next attempt.
+
+    >>> [retry_after(n, Pace(poll_s=5, retry_s=10)) for n in (0, 1, 2, 3, 20)]
+    [10, 10, 20, 40, 900.0]
+    """
+    return min(pace.retry_s * 2 ** max(failures - 1, 0), LONGEST_RETRY_S)
+
+
+def expected_s(history: Sequence[RefreshRecord]) -> float:
+    """How long a refresh takes, judging by those that did something."""
+    done = [record.duration_ms / 1000 for record in history if record.outcome is Outcome.DONE]
+    return median(done) if done else 0.0
+
+
+def target_s(graph: Graph, table_id: str) -> float | None:
+    """The lag that is asked for; for DOWNSTREAM the strictest of the tables that read it."""
+    target = graph[table_id].options.target_lag
+    if target is None or not target.is_downstream:
+        return None if target is None else target.seconds
+    readers = [graph[key].options.target_lag for key in graph.descendants([table_id])]
+    asked = [lag.seconds for lag in readers if lag is not None and lag.seconds is not None]
+    return min(asked, default=None)
+
+
+def unconsumed(graph: Graph) -> list[str]:
+    """DOWNSTREAM tables that no table with a contract reads: nothing ever refreshes them."""
+    found = []
+    for table_id in graph.order(graph):
+        target = graph[table_id].options.target_lag
+        readers = [graph[key].options for key in graph.descendants([table_id])]
+        asked = any(
+            options.trigger_on_change
+            or (options.target_lag is not None and not options.target_lag.is_downstream)
+            for options in readers
+        )
+        if target is not None and target.is_downstream and not asked:
+            found.append(table_id)
+    return found
+
+
+def share_within(
+    history: Sequence[RefreshRecord], target: float, behind_s: float, window_s: float
+) -> float:
+    """The share of the last `window_s` seconds in which the table was within its target.
+
+    Each record tells how far the table was behind when it was refreshed; a lag grows by a second a
+    second, so what exceeds the target is the time spent outside. `behind_s` is the lag now.
+    """
+    late = max(behind_s - target, 0.0)
+    for record in history:
+        if record.outcome is Outcome.DONE and record.behind_ms is not None:
+            late += max(record.behind_ms / 1000 - target, 0.0)
+    return max(1.0 - late / window_s, 0.0) if window_s > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How fresh a table is, as far as the last look of a schedule tells."""
+
+    target_s: float | None  # None: no contract
+    behind_s: float | None  # None: no schedule has looked yet
+    within: float | None  # share of the time within the target; None: no target
+    next_refresh: datetime | None  # None: nothing to read, or nothing asks for it
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "target_s": self.target_s,
+            "behind_s": self.behind_s,
+            "within": self.within,
+            "next_refresh": self.next_refresh.isoformat() if self.next_refresh else None,
+        }
+
+
+def lag_of(
+    graph: Graph, state: TableState, history: Sequence[RefreshRecord], now: datetime, pace: Pace
+) -> Lag:
+    """The lag of one table now; `history` is newest first."""
+    table_id = state.definition.table_id
+    target, behind = target_s(graph, table_id), None
+    if state.seen_at is not None:
+        since = state.behind_since
+        behind = 0.0 if since is None else max((now - since).total_seconds(), 0.0)
+    watched = [record for record in history if record.started_at > now - WATCHED]
+    since = min((record.started_at for record in watched), default=state.created_at)
+    window = max((now - since).total_seconds(), behind or 0.0)
+    sighting = Sighting(
+        state=state,
+        behind_since=state.behind_since,
+        versions=state.failure.versions or {} if state.failure else {},
+        takes_s=expected_s(history[:JUDGED_BY]),
+    )
+    return Lag(
+        target_s=target,
+        behind_s=behind,
+        within=None if target is None else share_within(watched, target, behind or 0.0, window),
+        next_refresh=Schedule(graph, {table_id: sighting}, now, pace).next_refresh(table_id),
+    )

@@ -1,0 +1,47 @@
+"""What the database is, and what we may do there."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, select
+
+from dynamic_tables.store import schema
+
+OLDEST_POSTGRESQL = (12, 0)  # older ones are no longer maintained
+NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """The database behind a store."""
+
+    name: str
+    too_old: bool
+    missing: tuple[str, ...]  # rights that we need and do not have, e.g. "UPDATE on workers"
+
+
+def look(connection: Connection) -> Server:
+    if connection.dialect.name != "postgresql":
+        return Server(name=f"SQLite {sqlite3.sqlite_version}", too_old=False, missing=())
+    version = connection.dialect.server_version_info or ()
+    return Server(
+        name=f"PostgreSQL {'.'.join(map(str, version))}",
+        too_old=version < OLDEST_POSTGRESQL,
+        missing=_missing(connection),
+    )
+
+
+def _missing(connection: Connection) -> tuple[str, ...]:
+    """CREATE is for the migrations of later versions, the rest for every day."""
+    here = connection.execute(select(func.current_schema())).scalar_one()
+    may_create = connection.execute(select(func.has_schema_privilege(here, "CREATE"))).scalar_one()
+    lacking = [] if may_create else [f"CREATE on schema {here}"]
+    for table in schema.metadata.sorted_tables:
+        rights = [func.has_table_privilege(table.name, right) for right in NEEDED]
+        held = connection.execute(select(*rights)).one()
+        lacking += [
+            f"{right} on {table.name}" for right, has in zip(NEEDED, held, strict=True) if not has
+        ]
+    return tuple(lacking)

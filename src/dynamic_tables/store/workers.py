@@ -1,0 +1,69 @@
+"""Who is there: one row a worker, kept by heartbeat on the database's clock.
+
+The worker that has been there longest decides what is due. For a moment there may be two of them;
+their requests melt together.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from dynamic_tables.store import schema
+from dynamic_tables.store.engine import database_now, next_number, now, upsert
+from dynamic_tables.store.records import Claimant, Worker, worker_of
+
+_workers = schema.workers
+
+
+def enter(connection: Connection, claimant: Claimant) -> None:
+    """Be counted; rows of workers that are gone are swept out."""
+    instant = now(connection)
+    connection.execute(delete(_workers).where(_workers.c.expires_at <= database_now()))
+    upsert(
+        connection,
+        _workers,
+        {
+            "owner": claimant.owner,
+            "worker_no": next_number(connection),
+            "host": claimant.host,
+            "pid": claimant.pid,
+            "started_at": instant,
+            "heartbeat_at": instant,
+            "expires_at": instant + timedelta(seconds=claimant.expires_s),
+        },
+    )
+
+
+def beat(connection: Connection, claimant: Claimant, doing: str | None) -> bool:
+    """Stay; False if the row was swept out, then enter again."""
+    instant = now(connection)
+    kept = connection.execute(
+        update(_workers)
+        .where(_workers.c.owner == claimant.owner)
+        .values(
+            heartbeat_at=instant,
+            expires_at=instant + timedelta(seconds=claimant.expires_s),
+            doing=doing,
+        )
+    )
+    return kept.rowcount == 1
+
+
+def leave(connection: Connection, owner: str) -> None:
+    connection.execute(delete(_workers).where(_workers.c.owner == owner))
+
+
+def alive(connection: Connection) -> list[Worker]:
+    """Those whose heartbeat is fresh, the longest there first."""
+    found = select(_workers).where(_workers.c.expires_at > database_now())
+    rows = connection.execute(found.order_by(_workers.c.worker_no)).mappings()
+    return [worker_of(row) for row in rows]
+
+
+def leads(connection: Connection, owner: str) -> bool:
+    """Whether this one has been there longest."""
+    first = select(func.min(_workers.c.worker_no)).where(_workers.c.expires_at > database_now())
+    found = select(_workers.c.owner).where(_workers.c.worker_no == first.scalar_subquery())
+    return connection.execute(found).scalar_one_or_none() == owner

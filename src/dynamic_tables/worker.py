@@ -1,0 +1,305 @@
+"""The loop that keeps tables fresh: look, ask for what is due, take from the queue, refresh.
+
+Any number of workers share one store. The one that has been there longest looks at the base tables
+and queues up what is due, all of it at one cut; every worker takes tables from the queue. Workers
+may come, go, stop and die at any time: what they were at is free again when their claim expires,
+and is completed under the same number (see `refresh.numbered`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from dynamic_tables.errors import DynamicTablesError, Refused
+from dynamic_tables.graph import Graph
+from dynamic_tables.model import Action, Outcome, RefreshRecord, TableState
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.claims import BEATS_PER_EXPIRY, Heartbeats
+from dynamic_tables.refresh.context import Context, is_dead
+from dynamic_tables.refresh.failures import record_failure
+from dynamic_tables.refresh.freshness import Freshness, Observer
+from dynamic_tables.refresh.refusals import defect, sentence, upstream_failed
+from dynamic_tables.refresh.run import GraphRefresh, Request, new_refresh_id
+from dynamic_tables.schedule import JUDGED_BY, Pace, Schedule, Sighting, expected_s
+from dynamic_tables.steps import Step, reached
+from dynamic_tables.store import Claim, PendingRefresh, WantedRefresh
+
+SCHEDULED = "schedule"  # the trigger in history
+GIVEN_BACK = frozenset({Reason.INTERRUPTED, Reason.STORE_BROKEN})  # others may do it
+
+
+class Worker:
+    """One process at work; `slots` tables at a time."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        slots: int,
+        say: Callable[[str], None],
+        tell: Callable[[RefreshRecord], None] = lambda _record: None,
+    ) -> None:
+        self._context, self._store = context, context.store
+        self._pace = Pace.of(context.settings)
+        self._slots, self._say, self._tell = slots, say, tell
+        self._hearts = Heartbeats(context)
+        self._stop = threading.Event()
+        self._work = threading.Condition()  # there may be something in the queue
+        self._doing: dict[int, str] = {}  # names of the tables under way, by token
+
+    # The loop
+
+    def run(self) -> None:
+        """Work until `stop`; what is under way then is finished first."""
+        waker = self._store.waker()
+        pool = ThreadPoolExecutor(self._slots, thread_name_prefix="slot")
+        with self._counted(), self._hearts.beating(), pool:
+            slots = [pool.submit(self._slot) for _ in range(self._slots)]
+            try:
+                while not self._stop.is_set():
+                    self._surviving(self._turn)
+                    self._wake_slots()
+                    waker.sleep(self._pace.poll_s, self._stop)
+            finally:
+                self.stop()
+                waker.close()
+        for slot in slots:
+            slot.result()  # raises what ended it, if it was a defect
+
+    def stop(self) -> None:
+        """Take nothing new."""
+        self._stop.set()
+        self._wake_slots()
+
+    def drain(self) -> list[RefreshRecord]:
+        """Refresh what is due now, in this thread, and return."""
+        with self._counted(), self._hearts.beating():
+            self._turn()
+            done: list[RefreshRecord] = []
+            while not self._stop.is_set() and (found := self._take()) is not None:
+                done += self._execute(*found)
+        return done
+
+    def _turn(self) -> None:
+        self._release_dead()
+        if self._store.leads(self._context.claimant.owner):
+            self.ask()
+
+    def _slot(self) -> None:
+        try:
+            while not self._stop.is_set():
+                if not self._surviving(self._once):
+                    self._rest()
+        finally:
+            self.stop()  # a defect in one slot ends the worker, loudly
+
+    def _rest(self) -> None:
+        with self._work:
+            if not self._stop.is_set():
+                self._work.wait(self._pace.poll_s)
+
+    def _once(self) -> bool:
+        """One table from the queue; False if there is none."""
+        found = self._take()
+        if found is None:
+            return False
+        self._execute(*found)
+        return True
+
+    def _surviving(self, action: Callable[[], bool | None]) -> bool:
+        """A store or lake that is away for a while ends no worker: it looks again later."""
+        try:
+            return bool(action())
+        except DynamicTablesError as error:
+            self._say(str(error))
+        except self._context.lake.faults as error:
+            self._say(str(self._context.lake.told(error, about="worker")))
+        return False
+
+    def _wake_slots(self) -> None:
+        with self._work:
+            self._work.notify_all()
+
+    @contextmanager
+    def _counted(self) -> Generator[None]:
+        """Be among the workers, from a thread of its own, until the end."""
+        me = self._context.claimant
+        self._check_alone()
+        self._store.enter(me)
+        ended = threading.Event()
+
+        def stay() -> None:
+            while not ended.wait(me.expires_s / BEATS_PER_EXPIRY):
+                self._surviving(lambda: self._store.stay(me, self._doing_now()))
+
+        thread = threading.Thread(target=stay, name="worker heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            self._surviving(lambda: self._store.leave(me.owner))
+
+    def _check_alone(self) -> None:
+        others = [
+            worker for worker in self._store.workers() if worker.pid != self._context.owner.pid
+        ]
+        if others and self._context.lake.one_driver:
+            raise Refused(
+                f"process {others[0].pid} on {others[0].host} works on this lake, which lies on S3:"
+                " two drivers may lose each other's commits there",
+                reason=Reason.NO_EXCLUSION,
+                about="worker",
+                hint="use one worker, or Delta's S3DynamoDBLogStore"
+                " (spark.delta.logStore.s3a.impl)",
+            )
+
+    def _doing_now(self) -> str | None:
+        return ", ".join(sorted(self._doing.copy().values())) or None
+
+    def _release_dead(self) -> None:
+        """What processes of this host held that are gone need not expire first."""
+        here = self._context.owner.host
+        for claim in self._store.claims():
+            if claim.host == here and is_dead(here, claim.pid):
+                self._store.hand_back(claim)
+        for worker in self._store.workers():
+            if worker.host == here and is_dead(here, worker.pid):
+                self._store.leave(worker.owner)
+
+    # Asking
+
+    def ask(self) -> list[str]:
+        """Queue up what is due, all of it at one cut; the ids come back, parents first."""
+        states = {state.definition.table_id: state for state in self._store.tables()}
+        graph = Graph(state.definition for state in states.values())
+        now = self._store.now()
+        seen = Observer(self._context.lake, graph, now).look(states)
+        self._store.saw(seen.behind_since)
+        sightings = {key: self._sighting(states[key], seen) for key in seen.behind_since}
+        queued = {item.table_id for item in self._store.pending()}
+        due = Schedule(graph, sightings, now, self._pace).due(queued)
+        if due:
+            self._store.request(*_wanted(due, seen))
+        return due
+
+    def _sighting(self, state: TableState, seen: Freshness) -> Sighting:
+        table_id = state.definition.table_id
+        behind = seen.behind_since[table_id]
+        past = self._store.history(table_id, JUDGED_BY) if behind else ()
+        return Sighting(
+            state=state,
+            behind_since=behind,
+            versions=seen.below[table_id],
+            takes_s=expected_s(past),
+        )
+
+    # Refreshing
+
+    def _take(self) -> tuple[Claim, PendingRefresh] | None:
+        return self._store.claim_next(self._context.claimant)
+
+    def _execute(self, claim: Claim, wanted: PendingRefresh) -> tuple[RefreshRecord, ...]:
+        state = self._store.table_by_id(wanted.table_id)
+        if state is None:
+            return ()  # dropped meanwhile, and its request with it
+        name = str(state.definition.name)
+        self._doing[claim.token] = name
+        try:
+            with self._hearts.kept(claim):
+                reached(Step.CLAIMED, name)
+                records = self._refreshed(claim, wanted, state)
+            for record in records:
+                self._tell(record)
+            self._settle(claim, wanted, records)
+            reached(Step.RELEASED, name)
+        finally:
+            del self._doing[claim.token]
+        return records
+
+    def _refreshed(
+        self, claim: Claim, wanted: PendingRefresh, state: TableState
+    ) -> tuple[RefreshRecord, ...]:
+        behind = {wanted.table_id: wanted.behind_since} if wanted.behind_since else {}
+        request = Request(
+            table_ids=frozenset({wanted.table_id}),
+            trigger=wanted.trigger,
+            refresh_id=wanted.refresh_id,
+            cut=wanted.cut,
+            behind_since=behind,
+            claim=claim,
+        )
+        try:
+            return GraphRefresh(self._context, request, self._hearts).run().records
+        except DynamicTablesError as error:  # it did not come as far as to the table
+            return (self._failed(state, wanted, error),)
+        except self._context.lake.faults as fault:
+            told = self._context.lake.told(fault, about=str(state.definition.name))
+            return (self._failed(state, wanted, told),)
+        except Exception as fault:  # noqa: BLE001  one table's defect must not end the worker
+            return (self._failed(state, wanted, defect(state.definition, fault)),)
+
+    def _failed(
+        self, state: TableState, wanted: PendingRefresh, error: DynamicTablesError
+    ) -> RefreshRecord:
+        record = RefreshRecord(
+            refresh_id=wanted.refresh_id,
+            table=state.definition.name,
+            table_id=wanted.table_id,
+            action=Action.SKIP,
+            outcome=Outcome.SKIPPED if error.reason is Reason.SUSPENDED else Outcome.FAILED,
+            reason=error.reason,
+            started_at=self._context.clock(),
+            duration_ms=0,
+            trigger=wanted.trigger,
+            error=sentence(error, state.definition),
+            note=error.hint,
+        )
+        return record_failure(self._context, record, error)
+
+    def _settle(
+        self, claim: Claim, wanted: PendingRefresh, records: Iterable[RefreshRecord]
+    ) -> None:
+        """End the request, or leave it to others; what waits for a table that failed is told."""
+        mine = next((record for record in records if record.table_id == wanted.table_id), None)
+        if mine is not None and mine.reason in GIVEN_BACK:
+            self._store.hand_back(claim)
+            return
+        if mine is not None and mine.outcome is not Outcome.DONE:
+            self._fail_below(wanted, mine)
+        self._store.finish(claim, wanted)
+        self._wake_slots()
+
+    def _fail_below(self, wanted: PendingRefresh, above: RefreshRecord) -> None:
+        states = {state.definition.table_id: state for state in self._store.tables()}
+        graph = Graph(state.definition for state in states.values())
+        if wanted.table_id not in graph:
+            return
+        below = graph.descendants([wanted.table_id])
+        waiting = [
+            item
+            for item in self._store.pending()
+            if item.table_id in below and item.refresh_id == wanted.refresh_id
+        ]
+        self._store.withdraw([item.table_id for item in waiting], wanted.refresh_id)
+        for item in waiting:
+            state = states[item.table_id]
+            self._tell(self._failed(state, item, upstream_failed(state.definition, above)))
+
+
+def _wanted(due: Iterable[str], seen: Freshness) -> list[WantedRefresh]:
+    refresh_id = new_refresh_id()
+    return [
+        WantedRefresh(
+            table_id=table_id,
+            refresh_id=refresh_id,
+            trigger=SCHEDULED,
+            cut=seen.cut,
+            behind_since=seen.behind_since[table_id],
+        )
+        for table_id in due
+    ]

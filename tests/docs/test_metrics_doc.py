@@ -1,0 +1,94 @@
+"""Metrics: every one is documented, has its panel, and tells the truth."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import generate_latest
+
+import dynamic_tables as dt
+from dynamic_tables.metrics import PREFIX, Metrics
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dt.DynamicTables]:
+    folder = tmp_path_factory.mktemp("metrics") / "lake"
+    with dt.connect(f"ducklake:{folder}", say=lambda _: None) as opened:
+        opened.sql("CREATE TABLE orders AS SELECT 1 AS amount")
+        opened.create("total", "SELECT sum(amount) AS n FROM orders", trigger_on_change=True)
+        opened.create("slow", "SELECT amount FROM orders", target_lag="1 hour")
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def metrics(tables: dt.DynamicTables) -> Metrics:
+    """After one refresh of `total`; `slow` is behind."""
+    made = Metrics(tables)
+    tables.sql("INSERT INTO orders VALUES (2)")
+    tables.worker(slots=1, say=lambda _: None, tell=made.observe).drain()
+    return made
+
+
+def names(metrics: Metrics) -> set[str]:
+    text = generate_latest(metrics.registry).decode()
+    return {name for name in re.findall(r"^# TYPE (\w+)", text, re.MULTILINE) if not _extra(name)}
+
+
+def _extra(name: str) -> bool:
+    return name.endswith("_created")  # the client's own, of every counter and histogram
+
+
+def test_every_metric_is_documented(metrics: Metrics) -> None:
+    page = (ROOT / "docs" / "workers.md").read_text(encoding="utf-8")
+    documented = re.findall(rf"^\| `({PREFIX}_\w+)` \|", page, re.MULTILINE)
+    assert sorted(documented) == sorted(names(metrics))
+
+
+def test_the_dashboard_shows_every_metric(metrics: Metrics) -> None:
+    board = json.loads((ROOT / "examples" / "grafana.json").read_text())
+    asked = " ".join(target["expr"] for panel in board["panels"] for target in panel["targets"])
+    used = re.findall(rf"{PREFIX}_\w+", asked)
+    assert {re.sub(r"_bucket$", "", name) for name in used} == names(metrics)
+
+
+def test_the_figures_are_those_of_the_refresh(metrics: Metrics) -> None:
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(f"{PREFIX}_{name}", labels)
+
+    assert value("refreshes_total", table="main.total", strategy="merge", outcome="done") == 1
+    assert value("refresh_seconds_count", table="main.total") == 1
+    assert value("rows_total", table="main.total", change="inserted") is not None
+    assert value("lag_seconds", table="main.total") == 0
+    assert (value("lag_seconds", table="main.slow") or 0) > 0
+    assert value("target_lag_seconds", table="main.slow") == 3600
+    assert value("within_target_ratio", table="main.slow") == 1
+    assert (value("queue_length"), value("workers_alive"), value("store_up")) == (0, 0, 1)
+
+
+def test_a_store_that_is_away_is_a_figure(metrics: Metrics, tmp_path: Path) -> None:
+    with dt.connect(f"ducklake:{tmp_path / 'lake'}", say=lambda _: None) as away:
+        away.list = lambda: (_ for _ in ()).throw(  # ty: ignore
+            dt.SetupError("away", reason=dt.Reason.STORE_BROKEN)
+        )
+        text = generate_latest(Metrics(away).registry).decode()
+    assert f"{PREFIX}_store_up 0.0" in text
+    assert f"{PREFIX}_queue_length" not in text
+
+
+def test_prometheus_is_answered(metrics: Metrics) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    metrics.serve(port)
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert f"{PREFIX}_workers_alive" in answer.read().decode()
+    with pytest.raises(dt.SetupError):
+        metrics.serve(port)

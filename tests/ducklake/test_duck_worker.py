@@ -1,0 +1,231 @@
+"""Workers keep tables fresh: on DuckLake, with SQLite and with PostgreSQL as the store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+
+import dynamic_tables as dt
+from dynamic_tables.model import Status
+from dynamic_tables.steps import Step, observing
+from dynamic_tables.store import Claimant
+from dynamic_tables.worker import Worker
+from postgres import Postgres
+
+OpenLake = Callable[..., dt.DynamicTables]
+
+
+def worker(tables: dt.DynamicTables, said: list[str] | None = None) -> Worker:
+    return tables.worker(slots=1, say=(said if said is not None else []).append)
+
+
+def behind(tables: dt.DynamicTables, name: str) -> datetime | None:
+    return tables.show(name).behind_since
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def tables(open_lake: OpenLake, request: pytest.FixtureRequest) -> dt.DynamicTables:
+    """`total` and `top` are to be fresh, `parent` as its readers ask, `by_hand` is not."""
+    store = None
+    if request.param == "postgresql":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        store = postgres.new_database()
+    opened = open_lake(store=store)
+    opened.sql("CREATE TABLE orders AS SELECT 1 AS id, 10 AS amount")
+    opened.create("parent", "SELECT id, amount FROM orders", target_lag="DOWNSTREAM")
+    opened.create("total", "SELECT sum(amount) AS n FROM parent", trigger_on_change=True)
+    opened.create("top", "SELECT max(amount) AS n FROM orders", trigger_on_change=True)
+    opened.create("by_hand", "SELECT min(amount) AS n FROM orders")
+    return opened
+
+
+def insert(tables: dt.DynamicTables, number: int) -> None:
+    tables.sql(f"INSERT INTO orders VALUES ({number}, {number})")
+
+
+def test_what_is_due_is_refreshed_at_one_cut(tables: dt.DynamicTables) -> None:
+    assert worker(tables).drain() == []
+    insert(tables, 5)
+    done = worker(tables).drain()
+    assert {record.table.name for record in done} == {"parent", "total", "top"}
+    assert {record.outcome for record in done} == {"done"}
+    assert {record.trigger for record in done} == {"schedule"}
+    assert len({record.refresh_id for record in done}) == 1
+    assert len({str(record.cut and record.cut.versions) for record in done}) == 1
+    assert tables.read("total").fetchall() == [(15,)]
+    assert tables.read("by_hand").fetchall() == [(10,)]
+    assert all(tables.verify(name).ok for name in ("parent", "total", "top"))
+    assert worker(tables).drain() == []
+    assert tables.store.pending() == tables.store.claims() == tables.store.workers() == []
+
+
+def test_the_cut_is_the_one_that_was_asked_for(tables: dt.DynamicTables) -> None:
+    """What is committed between asking and refreshing waits for the next round."""
+    insert(tables, 5)
+    late = iter([6])
+
+    def observer(step: Step, _table: str) -> None:
+        if step is Step.CLAIMED and (number := next(late, None)):
+            insert(tables, number)
+
+    with observing(observer):
+        done = worker(tables).drain()
+    assert len({str(record.cut and record.cut.versions) for record in done}) == 1
+    assert tables.read("total").fetchall() == [(15,)]
+    worker(tables).drain()
+    assert tables.read("total").fetchall() == [(21,)]
+
+
+def test_lag_is_measured_from_the_commit_of_the_base_table(tables: dt.DynamicTables) -> None:
+    insert(tables, 5)
+    asked = worker(tables).ask()
+    assert behind(tables, "by_hand") is not None
+    source = tables.lake.source_state(tables.show("by_hand").definition.sources[0])
+    first = tables.lake.changed_at(
+        tables.show("by_hand").definition.sources[0], source.version - 1, source.version
+    )
+    insert(tables, 6)
+    worker(tables).ask()
+    assert behind(tables, "by_hand") == first  # the oldest unread change counts
+    assert [tables.store.table_by_id(key).definition.name.name for key in asked] == [  # ty: ignore
+        "parent",
+        "top",
+        "total",
+    ]
+    done = {record.table.name: record for record in worker(tables).drain()}
+    assert done["top"].behind_ms is not None
+    assert behind(tables, "top") is None
+
+
+def test_a_fault_of_the_query_waits_for_other_data(tables: dt.DynamicTables) -> None:
+    tables.create(
+        "broken",
+        "SELECT 100 // (amount - 5) AS n, error('no') AS e FROM parent WHERE id = 5",
+        trigger_on_change=True,
+    )
+    tables.create("child", "SELECT n FROM broken", trigger_on_change=True)
+    insert(tables, 5)
+    done = {record.table.name: record for record in worker(tables).drain()}
+    assert done["broken"].reason == "QUERY_FAILED"
+    assert done["total"].outcome == "done"
+    newest = tables.history("child")[0]
+    assert (newest.reason, newest.outcome) == ("UPSTREAM_FAILED", "failed")
+    assert worker(tables).drain() == []  # the same data: no second attempt
+    insert(tables, 6)
+    again = {record.table.name for record in worker(tables).drain()}
+    assert "broken" in again
+    assert tables.show("broken").failures == 2
+
+
+def test_a_lost_claim_and_its_successor(tables: dt.DynamicTables) -> None:
+    """A worker is paused at a step until another one took over: it changes nothing any more."""
+    insert(tables, 50)
+    first, second = worker(tables), worker(tables)
+    taken: list[dt.RefreshRecord] = []
+    paused = iter([True])
+
+    def observer(step: Step, table: str) -> None:
+        if step is Step.INTENDED and table.endswith("top") and next(paused, False):
+            (claim,) = (
+                claim
+                for claim in tables.store.claims()
+                if claim.table_id == tables.show("top").definition.table_id
+            )
+            assert tables.store.hand_back(claim)  # as if it had expired
+            taken.extend(second.drain())
+
+    with observing(observer):
+        done = first.drain()
+    assert [record.outcome for record in taken if record.table.name == "top"] == ["done"]
+    assert [record.reason for record in done if record.table.name == "top"] == ["TAKEN_OVER"]
+    assert tables.read("top").fetchall() == [(50,)]
+    assert tables.verify("top").ok
+    assert tables.store.pending() == tables.store.claims() == []
+
+
+def test_five_failures_suspend_and_resume_cascades(tables: dt.DynamicTables) -> None:
+    tables.create(
+        "broken", "SELECT error('no') AS e FROM parent WHERE id > 1", trigger_on_change=True
+    )
+    tables.create(
+        "also", "SELECT error('no') AS e FROM broken WHERE e = 'x'", trigger_on_change=True
+    )
+    for number in range(2, 8):
+        insert(tables, number)
+        worker(tables).drain()
+    assert tables.show("broken").status is Status.SUSPENDED
+    assert tables.show("broken").failures == 5
+    tables.store.set_status(tables.show("also").definition.table_id, Status.SUSPENDED, "5 failures")
+    tables.suspend("total")
+    tables.resume("parent")
+    assert tables.show("broken").status is Status.ACTIVE
+    assert tables.show("also").status is Status.ACTIVE
+    assert tables.show("total").status is Status.SUSPENDED  # by hand: left alone
+
+
+def test_a_worker_works_until_it_is_stopped(tables: dt.DynamicTables) -> None:
+    """The loop with its threads: it ends what it has begun, and leaves nothing behind."""
+    insert(tables, 5)
+    one = worker(tables)
+    thread = threading.Thread(target=one.run)
+
+    def observer(step: Step, table: str) -> None:
+        if step is Step.RECORDED and table.endswith("total"):
+            one.stop()
+
+    with observing(observer):
+        thread.start()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert tables.read("total").fetchall() == [(15,)]
+    assert tables.store.claims() == tables.store.workers() == []
+
+
+def test_list_and_show_tell_the_lag(tables: dt.DynamicTables) -> None:
+    tables.alter("top", target_lag="1 hour", unset=["TRIGGER ON CHANGE"])
+    tables.alter("parent", target_lag="DOWNSTREAM")
+    assert tables.lags("by_hand")[0].behind_s == 0.0  # it was just loaded
+    insert(tables, 5)
+    worker(tables).drain()
+    (lag,) = tables.lags("top")
+    assert lag.target_s == 3600
+    assert lag.behind_s is not None
+    assert lag.behind_s > 0
+    assert lag.within == 1.0
+    since = behind(tables, "top")
+    assert since is not None
+    assert lag.next_refresh is not None
+    assert since < lag.next_refresh < since + timedelta(hours=1)
+    assert tables.lags("total")[0].behind_s == 0.0
+    assert tables.lags("by_hand")[0].next_refresh is None
+
+
+def test_a_second_driver_is_refused_where_commits_may_be_lost(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.store.enter(Claimant(owner="other", host="elsewhere", pid=-1, expires_s=60.0))
+    assert worker(tables).drain() == []
+    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    with pytest.raises(dt.Refused) as caught:
+        worker(tables).drain()
+    assert caught.value.reason is dt.Reason.NO_EXCLUSION
+    tables.store.leave("other")
+    assert worker(tables).drain() == []
+
+
+def test_clocks_of_workers_do_not_matter(tables: dt.DynamicTables, open_lake: OpenLake) -> None:
+    """A worker whose clock is an hour off sees the same things due."""
+    for hours in (-1, 1):
+        insert(tables, 5 + hours)
+        tables._context = type(tables._context)(
+            lake=tables.lake,
+            store=tables.store,
+            settings=tables.settings,
+            clock=lambda hours=hours: tables.store.now() + timedelta(hours=hours),
+        )
+        done = worker(tables).drain()
+        assert {record.table.name for record in done} == {"parent", "total", "top"}
+        assert tables.store.pending() == tables.store.claims() == []

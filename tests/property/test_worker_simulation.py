@@ -1,0 +1,276 @@
+"""Workers that claim, pause, crash, expire and resume, in every order that Hypothesis thinks of.
+
+The store, the worker and the refresh are the real ones; lake and clock are not. Each worker runs in
+a thread of its own, and only when it is told to: it goes on to its next look at the world or its
+next write, and waits there. So every run is repeatable, and no test waits for time to pass.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from builders import definition
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from memory_lake import Disk, MemoryLake, Value
+from sqlalchemy import event
+
+from dynamic_tables.model import Cut, Strategy
+from dynamic_tables.options import Options
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import Context, Owner
+from dynamic_tables.refresh.states import FENCE
+from dynamic_tables.settings import load_settings
+from dynamic_tables.store import Store, open_store
+from dynamic_tables.worker import Worker
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+EXPIRES_S = 60.0
+PATIENCE_S = 60.0
+WORKERS = range(3)
+SKEW_H = (-1, 0, 1)  # the workers' own clocks
+WRITES = frozenset({
+    "claim", "claim_next", "open_intent", "drop_intent", "record", "adopt_build", "finish",
+    "hand_back", "release", "withdraw",
+})  # fmt: skip
+
+
+class Killed(BaseException):
+    """The process is gone; nothing catches this."""
+
+
+class Process:
+    """One worker, which goes on only when it is told to."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.dead = self.ended = False
+        self._go, self._parked = threading.Semaphore(0), threading.Semaphore(0)
+        self.context = Context(
+            lake=cast("Any", MemoryLake(world.disk, self.pass_gate)),
+            store=cast("Any", Gated(world.store, self.pass_gate)),
+            settings=world.settings,
+            clock=lambda: world.now + timedelta(hours=SKEW_H[number]),
+            owner=Owner(host=f"simulated-{number}", pid=1),
+        )
+        self.worker = Worker(self.context, slots=1, say=lambda _: None)
+        self._failed: BaseException | None = None
+        threading.Thread(target=self._work, daemon=True).start()
+        self._parked.acquire()
+
+    def _work(self) -> None:
+        try:
+            self.worker._once()
+        except Killed:
+            pass
+        except BaseException as error:  # noqa: BLE001  told by `step`
+            self._failed = error
+        finally:
+            self.ended = True
+            self._parked.release()
+
+    def pass_gate(self) -> None:
+        """Wait for a turn; a dead process does nothing any more."""
+        if self.dead:
+            raise Killed
+        self._parked.release()
+        self._go.acquire()
+        if self.dead:
+            raise Killed
+
+    def step(self) -> None:
+        """Let it go on to its next gate."""
+        if self.ended:
+            return
+        self._go.release()
+        assert self._parked.acquire(timeout=PATIENCE_S), "a worker hangs"
+        if self._failed is not None:
+            raise self._failed
+
+    def kill(self) -> None:
+        self.dead = True
+        self.step()
+
+    def beat(self, store: Store) -> None:
+        for claim in list(self.worker._hearts._claims.values()):
+            store.heartbeat(claim)
+
+
+class Gated:
+    """The store as one process sees it: each write waits for its turn."""
+
+    def __init__(self, store: Store, pass_gate: Any) -> None:
+        self._store, self._pass_gate = store, pass_gate
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name not in WRITES:
+            return method
+
+        def gated(*args: Any, **kwargs: Any) -> Any:
+            self._pass_gate()
+            return method(*args, **kwargs)
+
+        return gated
+
+
+class World:
+    """Store, lake and clock that all workers share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now, self.disk = START, Disk()
+        self.settings = load_settings(
+            {"claim_expires_s": EXPIRES_S, "threads": 1}, environment={}, folder=folder
+        )
+        self.store = open_store(folder / "store.db")
+        event.listen(self.store._engine, "connect", self._set_clock)
+        self.store._engine.dispose()  # the next connections have our clock
+        for base in ("orders", "items"):
+            self.disk.bases[base] = [START]
+        parent = definition("parent", reads=("orders",))
+        sibling = definition("sibling", reads=("orders", "items"))
+        child = definition("child", reads=("items",), dynamic=("parent", "sibling"))
+        options = Options.from_kwargs(trigger_on_change=True)
+        for table in (parent, sibling, replace(child, options=options)):
+            self.store.create_table(replace(table, options=options))
+
+    def _set_clock(self, connection: Any, _record: object) -> None:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.create_function("strftime", 2, lambda _form, _now: self._clock_text())
+
+    def _clock_text(self) -> str:
+        return self.now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{self.now.microsecond // 1000:03d}"
+
+    def plain_worker(self) -> Worker:
+        """One that nobody stops."""
+        context = Context(
+            lake=cast("Any", MemoryLake(self.disk, lambda: None)),
+            store=self.store,
+            settings=self.settings,
+            clock=lambda: self.now,
+            owner=Owner(host="simulated", pid=1),
+        )
+        return Worker(context, slots=1, say=lambda _: None)
+
+    def expected(self, table_id: str, cut: Cut) -> Value:
+        """What a table's query gives at a cut, all the way down."""
+        found = self.disk.tables[table_id].definition
+        below = [
+            self.expected(source.dynamic_id, cut)
+            if source.dynamic_id
+            else (source.name.name, cut.versions[f"id-{source.name.name}"])
+            for source in found.sources
+        ]
+        return (found.name.name, *below)
+
+
+class Simulation(RuleBasedStateMachine):
+    """Three workers and a schedule."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.world = World(Path(self.folder.name))
+        self.processes: dict[int, Process] = {}
+
+    @rule(base=st.sampled_from(["orders", "items"]))
+    def change(self, base: str) -> None:
+        self.world.now += timedelta(milliseconds=1)
+        self.world.disk.bases[base].append(self.world.now)
+
+    @rule()
+    def ask(self) -> None:
+        self.world.plain_worker().ask()
+
+    @rule(number=st.sampled_from(WORKERS), steps=st.integers(1, 9))
+    def go_on(self, number: int, steps: int) -> None:
+        process = self.processes.get(number)
+        if process is None or process.ended:
+            process = self.processes[number] = Process(self.world, number)
+        for _ in range(steps):
+            process.step()
+
+    @rule(number=st.sampled_from(WORKERS))
+    def kill(self, number: int) -> None:
+        if (process := self.processes.pop(number, None)) is not None:
+            process.kill()
+
+    @rule(number=st.sampled_from(WORKERS))
+    def beat(self, number: int) -> None:
+        if number in self.processes:
+            self.processes[number].beat(self.world.store)
+
+    @rule(seconds=st.sampled_from([1, 20, 45, 61]))
+    def wait(self, seconds: int) -> None:
+        self.world.now += timedelta(seconds=seconds)
+
+    @invariant()
+    def every_number_stands_once_and_is_right(self) -> None:
+        for table_id, stored in self.world.disk.tables.items():
+            stamps = [commit.stamp for commit in stored.commits]
+            assert [stamp.sequence for stamp in stamps] == list(range(1, len(stamps) + 1))
+            for stamp, value in zip(stamps, stored.values, strict=True):
+                if stamp.strategy != FENCE:
+                    assert value == self.world.expected(table_id, Cut.from_json(stamp.cut))
+
+    @invariant()
+    def no_table_goes_back(self) -> None:
+        for stored in self.world.disk.tables.values():
+            cuts = [c.stamp.cut["versions"] for c in stored.commits if c.stamp.strategy != FENCE]
+            for older, newer in pairwise(cuts):
+                assert all(newer[key] >= version for key, version in older.items())
+
+    def teardown(self) -> None:
+        """Whatever happened: all workers end, another one goes on, and everything is up to date."""
+        try:
+            self._settle()
+        finally:
+            for process in self.processes.values():
+                process.kill()
+            self.world.store.close()
+            self.folder.cleanup()
+
+    def _settle(self) -> None:
+        for process in self.processes.values():
+            while not process.ended:
+                process.step()
+        world = self.world
+        for _ in range(3):  # claims of the dead expire; what failed for a rival is tried again
+            world.now += timedelta(seconds=1000)
+            last = world.plain_worker()
+            last.ask()
+            while last._once():
+                pass
+        self.every_number_stands_once_and_is_right()
+        newest = {f"id-{base}": len(times) - 1 for base, times in world.disk.bases.items()}
+        for state in world.store.tables():
+            assert state.build is not None
+            assert state.build.cut.versions.items() <= newest.items()
+            stored = world.disk.tables[state.definition.table_id]
+            found = stored.values[state.build.version]
+            assert found == world.expected(state.definition.table_id, state.build.cut)
+            assert world.store.intent(state.definition.table_id) is None
+            assert (state.status, state.failure) == ("active", None)
+        assert world.store.pending() == world.store.claims() == []
+        history = world.store.history(limit=10_000)
+        assert [record.error for record in history if record.reason is Reason.INTERNAL] == []
+        written = [(r.table_id, r.sequence) for r in history if r.strategy is Strategy.FULL]
+        assert len(written) == len(set(written))  # who lost its claim records nothing
+
+
+UNHURRIED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+TestSimulation = Simulation.TestCase
+TestSimulation.settings = settings(max_examples=200, stateful_step_count=50, **UNHURRIED)
+
+
+@pytest.mark.soak
+class TestLongSimulation(Simulation.TestCase):
+    settings = settings(max_examples=10_000, stateful_step_count=100, **UNHURRIED)

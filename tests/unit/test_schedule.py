@@ -1,0 +1,178 @@
+"""What is due, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from builders import build
+from builders import definition as make_definition
+from store_builders import no_data
+
+from dynamic_tables.graph import Graph
+from dynamic_tables.model import Failure, Status, TableState
+from dynamic_tables.options import Options
+from dynamic_tables.reasons import Reason
+from dynamic_tables.schedule import Pace, Schedule, Sighting, share_within, target_s, unconsumed
+
+NOW = datetime(2025, 1, 1, 12, tzinfo=UTC)
+PACE = Pace(poll_s=5, retry_s=10)
+
+
+def seconds(n: float) -> timedelta:
+    return timedelta(seconds=n)
+
+
+class World:
+    """Tables by name; `behind` seconds since the first change that a table has not read."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Any] = {}
+        self.sightings: dict[str, Sighting] = {}
+
+    def table(
+        self,
+        name: str,
+        *,
+        dynamic: tuple[str, ...] = (),
+        behind: float | None = None,
+        takes_s: float = 0.0,
+        loaded: bool = True,
+        status: Status = Status.ACTIVE,
+        failure: Failure | None = None,
+        failures: int = 0,
+        refreshed: float | None = None,
+        **options: object,
+    ) -> None:
+        plain = make_definition(name, reads=("orders",), dynamic=dynamic)
+        self.definitions[name] = replace(plain, options=Options.from_kwargs(**options))
+        state = TableState(
+            definition=self.definitions[name],
+            status=status,
+            failures=failures,
+            build=build(name, 1, {"id-orders": 1}) if loaded else None,
+            created_at=NOW,
+            refreshed_at=None if refreshed is None else NOW - seconds(refreshed),
+            failure=failure,
+        )
+        self.sightings[name] = Sighting(
+            state=state,
+            behind_since=None if behind is None else NOW - seconds(behind),
+            versions={"id-orders": 2},
+            takes_s=takes_s,
+        )
+
+    @property
+    def graph(self) -> Graph:
+        return Graph(self.definitions.values())
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.graph, self.sightings, NOW, PACE)
+
+    def due(self, *queued: str) -> list[str]:
+        return self.schedule.due(queued)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize(
+    ("behind", "takes_s", "due"),
+    [
+        (None, 0, False),
+        (90, 0, False),
+        (95, 0, True),
+        (60, 40, True),
+        (40, 500, False),
+        (50, 500, True),
+    ],
+)
+def test_a_lag_is_kept_by_beginning_early_enough(
+    world: World, behind: float | None, takes_s: float, due: bool
+) -> None:
+    world.table("t", target_lag="100 seconds", behind=behind, takes_s=takes_s)
+    assert world.due() == ["t"] * due
+
+
+def test_tables_without_a_contract_are_left_to_people(world: World) -> None:
+    world.table("by_hand", behind=10_000)
+    world.table("downstream", behind=10_000, target_lag="DOWNSTREAM")
+    assert world.due() == []
+    assert [world.schedule.next_refresh(name) for name in world.definitions] == [None, None]
+
+
+def test_what_is_due_takes_its_ancestors_along(world: World) -> None:
+    world.table("root")
+    world.table("middle", dynamic=("root",), target_lag="DOWNSTREAM")
+    world.table("leaf", dynamic=("middle",), behind=100, target_lag="1 minute")
+    world.table("other", dynamic=("root",), behind=100, target_lag="1 hour")
+    assert world.due() == ["root", "middle", "leaf"]
+    assert world.due("middle") == ["root", "leaf"]
+    assert target_s(world.graph, "middle") == 60
+    assert target_s(world.graph, "root") is None
+
+
+@pytest.mark.parametrize(("refreshed", "due"), [(None, True), (59, False), (60, True)])
+def test_on_change_at_most_so_often(world: World, refreshed: float | None, due: bool) -> None:
+    world.table(
+        "t",
+        behind=1,
+        refreshed=refreshed,
+        trigger_on_change=True,
+        trigger_at_most_every="1 minute",
+    )
+    world.table("at_once", behind=0, refreshed=0, trigger_on_change=True)
+    assert ("t" in world.due()) is due
+    assert "at_once" in world.due()
+
+
+def test_the_first_load_is_due_at_once(world: World) -> None:
+    world.table("t", behind=0, loaded=False, target_lag="1 day")
+    assert world.due() == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("failures", "ago", "due"), [(1, 9, False), (1, 10, True), (3, 39, False), (3, 40, True)]
+)
+def test_faults_of_the_surroundings_are_tried_again(
+    world: World, failures: int, ago: float, due: bool
+) -> None:
+    failure = Failure(at=NOW - seconds(ago), reason=Reason.ENGINE_FAILED, versions=None)
+    world.table("t", behind=100, target_lag="1 minute", failure=failure, failures=failures)
+    assert world.due() == ["t"] * due
+
+
+@pytest.mark.parametrize(("version", "due"), [(2, False), (1, True)])
+def test_faults_of_the_query_wait_for_other_data(world: World, version: int, due: bool) -> None:
+    failure = Failure(
+        at=NOW - seconds(9_999), reason=Reason.QUERY_FAILED, versions={"id-orders": version}
+    )
+    world.table("t", behind=100, target_lag="1 minute", failure=failure, failures=1)
+    world.table("child", dynamic=("t",), behind=100, target_lag="1 minute")
+    assert world.due() == ["t", "child"] * due
+
+
+def test_suspended_tables_bar_what_reads_them(world: World) -> None:
+    world.table("t", behind=100, target_lag="1 minute", status=Status.SUSPENDED)
+    world.table("child", dynamic=("t",), behind=100, target_lag="1 minute")
+    assert world.due() == []
+
+
+def test_downstream_that_nothing_consumes(world: World) -> None:
+    world.table("used", target_lag="DOWNSTREAM")
+    world.table("idle", target_lag="DOWNSTREAM")
+    world.table("by_hand", dynamic=("idle",))
+    world.table("reader", dynamic=("used",), trigger_on_change=True)
+    assert unconsumed(world.graph) == ["idle"]
+
+
+def test_the_share_of_time_within_the_target() -> None:
+    late = [no_data(1, behind_ms=70_000), no_data(2, behind_ms=59_000), no_data(3)]
+    assert share_within(late, 60, 0, 100) == pytest.approx(0.9)
+    assert share_within(late, 60, 90, 100) == pytest.approx(0.6)
+    assert share_within([], 60, 1_000_000, 100) == 0.0
