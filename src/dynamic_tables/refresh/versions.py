@@ -24,9 +24,23 @@ def at_versions(lake: Lake, definition: Definition, *versions: int | None) -> Ge
         with _told(lake, definition):
             yield
     except DynamicTablesError as error:
-        if error.reason is Reason.HISTORY_GONE and None not in versions:
+        if _is_missing(lake, definition, versions, error):
             raise _none(lake, definition, versions) from error
         raise
+
+
+def _is_missing(
+    lake: Lake,
+    definition: Definition,
+    versions: tuple[int | None, ...],
+    error: DynamicTablesError,
+) -> bool:
+    """Engines have many words for a version that never was; a number says it without them."""
+    given = [version for version in versions if version is not None]
+    if not given:
+        return False
+    gone = error.reason is Reason.HISTORY_GONE
+    return gone or max(given) > lake.standing(definition).version
 
 
 @contextmanager
