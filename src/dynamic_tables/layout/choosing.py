@@ -53,10 +53,9 @@ class Choice:
     def __str__(self) -> str:
         if self.engine == "native":
             return f"native, {self.rows_per_row_group:,} rows a row group"
-        few = self.values_per_row_group == 1
-        return (
-            "arrow, a row group per value" if few else f"arrow, {self.values_per_row_group} values"
-        )
+        if self.values_per_row_group == 1:
+            return "arrow, a row group per value"
+        return f"arrow, {self.values_per_row_group} values a row group"
 
 
 def arrow(facts: Facts, values_per_row_group: int) -> Choice:
