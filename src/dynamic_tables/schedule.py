@@ -30,7 +30,6 @@ MAY_PASS = frozenset(
         Reason.COMMIT_FAILED,
         Reason.DISK_FULL,
         Reason.ENGINE_FAILED,
-        Reason.HELD,
         Reason.HISTORY_GONE,
         Reason.INCOMPATIBLE_CUTS,
         Reason.INTERNAL,
@@ -39,7 +38,6 @@ MAY_PASS = frozenset(
         Reason.NO_PERMISSION,
         Reason.NOT_INITIALIZED,
         Reason.STORE_BROKEN,
-        Reason.TAKEN_OVER,
         Reason.UNKNOWN_SOURCE,
         Reason.UPSTREAM_FAILED,
     }

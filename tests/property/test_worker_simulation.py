@@ -19,7 +19,13 @@ import pytest
 from builders import definition
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 from memory_lake import Disk, MemoryLake, Value
 from sqlalchemy import event
 
@@ -36,6 +42,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 EXPIRES_S = 60.0
 PATIENCE_S = 60.0
 WORKERS = range(3)
+MOST_OVERTAKES = 2  # in one life: each takes as long as ten other steps
 SKEW_H = (-1, 0, 1)  # the workers' own clocks
 WRITES = frozenset({
     "claim", "claim_next", "open_intent", "drop_intent", "record", "adopt_build", "finish",
@@ -179,6 +186,7 @@ class Simulation(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.world = World(Path(self.folder.name))
         self.processes: dict[int, Process] = {}
+        self.overtakes = 0
 
     @rule(base=st.sampled_from(["orders", "items"]))
     def change(self, base: str) -> None:
@@ -196,6 +204,20 @@ class Simulation(RuleBasedStateMachine):
             process = self.processes[number] = Process(self.world, number)
         for _ in range(steps):
             process.step()
+
+    @precondition(lambda self: self.overtakes < MOST_OVERTAKES)
+    @rule(number=st.sampled_from(WORKERS), steps=st.integers(1, 9))
+    def overtake(self, number: int, steps: int) -> None:
+        """One pauses somewhere for too long; another one does its work meanwhile."""
+        self.overtakes += 1
+        self.change("orders")
+        self.ask()
+        self.go_on(number, steps)
+        self.wait(61)
+        other = (number + 1) % len(WORKERS)
+        self.go_on(other, 1)
+        while not self.processes[other].ended:
+            self.processes[other].step()
 
     @rule(number=st.sampled_from(WORKERS))
     def kill(self, number: int) -> None:

@@ -246,3 +246,21 @@ def test_the_store_may_be_ahead_by_no_data_only(store: Store, claim: Claim) -> N
         store.adopt_build(make.build(3))
     assert caught.value.reason is Reason.LAKE_CHANGED
     assert standing(store) == make.build(4, 5, 9)
+
+
+def test_who_came_second_does_not_change_what_the_first_one_wrote(
+    store: Store, claim: Claim, table: str
+) -> None:
+    store.record(claim, make.record(1), make.build(1), close_intent=None, failures="reset")
+    before = store.table_by_id(table)
+    late = make.failed(reason=Reason.TAKEN_OVER, cut=make.cut(7))
+    store.record(None, late, None, close_intent=None, failures="keep")
+    assert store.table_by_id(table) == before
+    store.record(None, make.failed(cut=make.cut(8)), None, close_intent=None, failures="count")
+    after = store.table_by_id(table)
+    assert after is not None
+    assert after.failure is not None
+    assert (after.failure.reason, after.failure.versions) == (
+        Reason.QUERY_FAILED,
+        {"orders-id": 8},
+    )

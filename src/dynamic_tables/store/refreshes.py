@@ -28,6 +28,9 @@ from dynamic_tables.store.records import (
     snapshot_rows,
 )
 
+# Who came second says nothing about the table, and must not change what the first one wrote.
+NOT_ABOUT_THE_TABLE = frozenset({Reason.HELD, Reason.TAKEN_OVER})
+
 Failures = Literal["reset", "count", "keep"]
 
 _tables = schema.dynamic_tables
@@ -213,7 +216,7 @@ def _check_nothing_passed(connection: Connection, name: str, build: Build) -> No
 def _count(connection: Connection, done: RefreshRecord, before: int, failures: Failures) -> int:
     """Remember how it ended, by the database's clock: the schedules of all workers go by it."""
     count = {"reset": 0, "count": before + 1, "keep": before}[failures]
-    if done.outcome is Outcome.SKIPPED:
+    if done.outcome is Outcome.SKIPPED or done.reason in NOT_ABOUT_THE_TABLE:
         return count
     instant = now(connection)
     failed = done.outcome is Outcome.FAILED
