@@ -14,32 +14,28 @@ from pyspark.sql import DataFrame, SparkSession
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, aliased_as, rewrite
 from dynamic_tables.compiler.refused import NotIncremental
-from dynamic_tables.definition import Column, Definition, Source
+from dynamic_tables.definition import Column, Definition
 from dynamic_tables.errors import DynamicTablesError, InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.analysis import approximate, pin_now, source_of, view_uses
 from dynamic_tables.lake.area import SparkArea
 from dynamic_tables.lake.base import (
     Analysis,
-    Commit,
     DynamicSource,
     DynamicSources,
     Moves,
     Progress,
-    Remaining,
     Sizes,
     SourceState,
 )
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
-from dynamic_tables.lake.files import rows_at
-from dynamic_tables.lake.log import SCHEMA_OPERATIONS, changed_rows, commits_between
+from dynamic_tables.lake.log import changed_rows
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import (
     hidden_sources,
     known_sources,
     pin_of,
-    remaining,
     shown_columns,
 )
 from dynamic_tables.lake.places import is_plain_s3
@@ -47,6 +43,7 @@ from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
 from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, result_settings
+from dynamic_tables.lake.sources import SourceTables
 from dynamic_tables.lake.statements import check_columns
 from dynamic_tables.lake.stored import StoredTables
 from dynamic_tables.lake.under_way import UnderWay
@@ -58,7 +55,7 @@ from dynamic_tables.reasons import Reason
 SMALL_TABLES_BYTES = 4 * 2**20  # sources and stored rows of a refresh in a session for small ones
 
 
-class SparkLake(StoredTables):
+class SparkLake(StoredTables, SourceTables):
     """See `lake.base.Lake`."""
 
     def __init__(
@@ -69,9 +66,9 @@ class SparkLake(StoredTables):
         allowed_roots: tuple[str, ...] = (),
         lock_wait_s: float,
     ) -> None:
-        super().__init__(spark, warehouse=warehouse, lock_wait_s=lock_wait_s)
+        StoredTables.__init__(self, spark, warehouse=warehouse, lock_wait_s=lock_wait_s)
+        SourceTables.__init__(self, spark)
         self._roots = (*allowed_roots, *((warehouse,) if warehouse else ()))
-        self._locations: dict[str, str] = {}  # of sources, by name key
         self._read: dict[str, dict[str, Found]] = {}  # texts by fingerprint, which has the settings
         self._under_way = UnderWay()
         self._plans = Plans(
@@ -180,64 +177,16 @@ class SparkLake(StoredTables):
     def close(self) -> None:
         """The session is the user's, or the process's: it stays."""
 
-    def source_state(self, source: Source) -> SourceState:
-        if source.hidden is None:
-            return self._state(source.name)
-        self._locations[source.name.key] = source.hidden.location
-        return catalog.state_at(self.spark, source.name, source.hidden.location)
-
-    def _state(self, name: TableName) -> SourceState:
-        state = catalog.state(self.spark, name)
-        self._locations[name.key] = state.location
-        return state
-
-    def location_of(self, name: TableName) -> str:
-        if name.key not in self._locations:
-            self._state(name)
-        return self._locations[name.key]
-
-    def moved(self, source: Source, since: int, to: int) -> bool:
-        """Whether rows or columns changed between two versions; a gap in the log counts as yes."""
-        if since == to:
-            return False
-        if since > to:
-            return True
-        commits = self.source_commits(source, since, to)
-        return len(commits) < to - since or any(
-            commit.changes_data or commit.operation in SCHEMA_OPERATIONS for commit in commits
-        )
-
     @property
     def one_driver(self) -> bool:
         place = self._warehouse or self.spark.conf.get("spark.sql.warehouse.dir") or ""
         scheme = place.partition("://")[0]
         return is_plain_s3(place, self.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None))
 
-    def changed_at(self, source: Source, since: int, to: int) -> datetime | None:
-        """When the first commit in (since, to] that changed rows or columns was made.
-
-        None: none did. What the log no longer tells counts as a change at its oldest commit.
-        """
-        if since == to:
-            return None
-        commits = self.source_commits(source, min(since, to - 1), to)
-        gone = since > to or len(commits) < to - since
-        changing = [
-            commit.committed_at
-            for commit in commits
-            if gone or commit.changes_data or commit.operation in SCHEMA_OPERATIONS
-        ]
-        return changing[-1] if changing else None
-
-    def source_commits(self, source: Source, since: int, to: int) -> tuple[Commit, ...]:
-        """What happened to a source in (since, to], newest first; what is left of it."""
-        location = source.hidden.location if source.hidden else self.location_of(source.name)
-        return commits_between(self.spark, location, since, to)
-
     def sizes(self, definition: Definition, moves: Moves) -> Sizes:
         commits, changed_bytes, source_bytes = [], 0, 0
         for source in definition.sources:
-            present, found = self.source_state(source), self._commits_of(source, moves)
+            present, found = self.source_state(source), self.commits_of(source, moves)
             source_bytes += present.bytes
             changed_bytes += sum(
                 commit.changed_bytes if present.has_feed else commit.touched_bytes
@@ -251,20 +200,6 @@ class SparkLake(StoredTables):
             source_bytes=source_bytes,
             stored_bytes=self.stored_bytes(definition),
         )
-
-    def commits_of_sources(self, definition: Definition, moves: Moves) -> list[Commit]:
-        """What happened to all sources between their pins."""
-        return [c for source in definition.sources for c in self._commits_of(source, moves)]
-
-    def _commits_of(self, source: Source, moves: Moves) -> tuple[Commit, ...]:
-        old, new = pin_of(moves.before, source), pin_of(moves.after, source)
-        return self.source_commits(source, old.version, new.version)
-
-    def remaining_columns(self, definition: Definition, pins: Sequence[Pin]) -> Remaining:
-        def columns_at(pin: Pin) -> list[str]:
-            return rows_at(self.spark, self.location_of(pin.name), pin.version).columns
-
-        return remaining(definition, pins, columns_at)
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
         """How the query can be kept up to date by changes."""
