@@ -101,7 +101,7 @@ def _check_not_lost(tables: DynamicTables) -> None:
             reason=Reason.STORE_MISSING,
             about=tables.store.url,
             hint="`dynamic-tables doctor --rebuild`, or connect(…, rebuild=True), makes the store "
-            "anew from the lake",
+            "anew from the lake (drop then what should not be there)",
         )
 
 

@@ -129,11 +129,9 @@ class Schedule:
         failure = seen.state.failure
         if failure is None:
             return datetime.min.replace(tzinfo=self._now.tzinfo)
-        if failure.reason in MAY_PASS:
+        if failure.reason in MAY_PASS or failure.versions is None:
             return failure.at + timedelta(seconds=retry_after(seen.state.failures, self._pace))
-        same = failure.versions is not None and dict(seen.versions) == {
-            key: failure.versions.get(key) for key in seen.versions
-        }
+        same = dict(seen.versions) == {key: failure.versions.get(key) for key in seen.versions}
         return datetime.max.replace(tzinfo=self._now.tzinfo) if same else failure.at
 
 

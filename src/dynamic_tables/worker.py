@@ -77,7 +77,8 @@ class Worker:
     def drain(self) -> list[RefreshRecord]:
         """Refresh what is due now, in this thread, and return."""
         with self._counted(), self._hearts.beating():
-            self._turn()
+            self._release_dead()
+            self.ask()
             done: list[RefreshRecord] = []
             while not self._stop.is_set() and (found := self._take()) is not None:
                 done += self._execute(*found)
@@ -85,8 +86,14 @@ class Worker:
 
     def _turn(self) -> None:
         self._release_dead()
-        if self._store.leads(self._context.claimant.owner):
+        me = self._context.claimant
+        if not self._store.leads(me.owner):
+            return
+        try:
             self.ask()
+        except BaseException:
+            self._store.enter(me)  # at the end of the row: another may be able to look
+            raise
 
     def _slot(self) -> None:
         try:
@@ -102,12 +109,12 @@ class Worker:
                 self._work.wait(self._pace.poll_s)
 
     def _once(self) -> bool:
-        """One table from the queue; False if there is none."""
+        """One table from the queue; False if there is none, or others had better do it."""
         found = self._take()
         if found is None:
             return False
-        self._execute(*found)
-        return True
+        records = self._execute(*found)
+        return not any(record.reason in GIVEN_BACK for record in records)
 
     def _surviving(self, action: Callable[[], bool | None]) -> bool:
         """A store or lake that is away for a while ends no worker: it looks again later."""
@@ -127,8 +134,8 @@ class Worker:
     def _counted(self) -> Generator[None]:
         """Be among the workers, from a thread of its own, until the end."""
         me = self._context.claimant
-        self._check_alone()
         self._store.enter(me)
+        self._check_alone()
         ended = threading.Event()
 
         def stay() -> None:
@@ -145,12 +152,13 @@ class Worker:
             self._surviving(lambda: self._store.leave(me.owner))
 
     def _check_alone(self) -> None:
-        others = [
-            worker for worker in self._store.workers() if worker.pid != self._context.owner.pid
-        ]
-        if others and self._context.lake.one_driver:
+        """Of two that come at once, the first stays."""
+        me = self._context.owner
+        first = self._store.workers()[0]
+        if (first.host, first.pid) != (me.host, me.pid) and self._context.lake.one_driver:
+            self._store.leave(self._context.claimant.owner)
             raise Refused(
-                f"process {others[0].pid} on {others[0].host} works on this lake, which lies on S3:"
+                f"process {first.pid} on {first.host} works on this lake, which lies on S3:"
                 " two drivers may lose each other's commits there",
                 reason=Reason.NO_EXCLUSION,
                 about="worker",
@@ -175,13 +183,13 @@ class Worker:
 
     def ask(self) -> list[str]:
         """Queue up what is due, all of it at one cut; the ids come back, parents first."""
+        queued = {item.table_id for item in self._store.pending()}
         states = {state.definition.table_id: state for state in self._store.tables()}
         graph = Graph(state.definition for state in states.values())
         now = self._store.now()
         seen = Observer(self._context.lake, graph, now).look(states)
-        self._store.saw(seen.behind_since)
+        self._store.saw(seen.behind_since, now)
         sightings = {key: self._sighting(states[key], seen) for key in seen.behind_since}
-        queued = {item.table_id for item in self._store.pending()}
         due = Schedule(graph, sightings, now, self._pace).due(queued)
         if due:
             self._store.request(*_wanted(due, seen))
@@ -236,15 +244,19 @@ class Worker:
         try:
             return GraphRefresh(self._context, request, self._hearts).run().records
         except DynamicTablesError as error:  # it did not come as far as to the table
-            return (self._failed(state, wanted, error),)
+            return (self._failed(state, wanted, error, claim),)
         except self._context.lake.faults as fault:
             told = self._context.lake.told(fault, about=str(state.definition.name))
-            return (self._failed(state, wanted, told),)
+            return (self._failed(state, wanted, told, claim),)
         except Exception as fault:  # noqa: BLE001  one table's defect must not end the worker
-            return (self._failed(state, wanted, defect(state.definition, fault)),)
+            return (self._failed(state, wanted, defect(state.definition, fault), claim),)
 
     def _failed(
-        self, state: TableState, wanted: PendingRefresh, error: DynamicTablesError
+        self,
+        state: TableState,
+        wanted: PendingRefresh,
+        error: DynamicTablesError,
+        claim: Claim | None = None,
     ) -> RefreshRecord:
         record = RefreshRecord(
             refresh_id=wanted.refresh_id,
@@ -259,7 +271,7 @@ class Worker:
             error=sentence(error, state.definition),
             note=error.hint,
         )
-        return record_failure(self._context, record, error)
+        return record_failure(self._context, record, error, claim)
 
     def _settle(
         self, claim: Claim, wanted: PendingRefresh, records: Iterable[RefreshRecord]
@@ -270,24 +282,19 @@ class Worker:
             self._store.hand_back(claim)
             return
         if mine is not None and mine.outcome is not Outcome.DONE:
-            self._fail_below(wanted, mine)
+            self._fail_below(claim, mine)
         self._store.finish(claim, wanted)
         self._wake_slots()
 
-    def _fail_below(self, wanted: PendingRefresh, above: RefreshRecord) -> None:
+    def _fail_below(self, claim: Claim, above: RefreshRecord) -> None:
         states = {state.definition.table_id: state for state in self._store.tables()}
         graph = Graph(state.definition for state in states.values())
-        if wanted.table_id not in graph:
+        if claim.table_id not in graph:
             return
-        below = graph.descendants([wanted.table_id])
-        waiting = [
-            item
-            for item in self._store.pending()
-            if item.table_id in below and item.refresh_id == wanted.refresh_id
-        ]
-        self._store.withdraw([item.table_id for item in waiting], wanted.refresh_id)
-        for item in waiting:
-            state = states[item.table_id]
+        waiting = {item.table_id: item for item in self._store.pending()}
+        below = [key for key in graph.descendants([claim.table_id]) if key in waiting]
+        for table_id in self._store.withdraw(claim, below):
+            state, item = states[table_id], waiting[table_id]
             self._tell(self._failed(state, item, upstream_failed(state.definition, above)))
 
 

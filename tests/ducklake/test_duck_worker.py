@@ -146,6 +146,40 @@ def test_a_lost_claim_and_its_successor(tables: dt.DynamicTables) -> None:
     assert tables.store.pending() == tables.store.claims() == []
 
 
+def test_who_lost_the_claim_judges_neither_table_nor_children(tables: dt.DynamicTables) -> None:
+    """It fails after another one took over: history has it, nothing else."""
+    insert(tables, 50)
+    first, second = worker(tables), worker(tables)
+    parent = tables.show("parent").definition.table_id
+    paused = iter([True])
+
+    def observer(step: Step, table: str) -> None:
+        if step is Step.INTENDED and table.endswith("parent") and next(paused, False):
+            (claim,) = (claim for claim in tables.store.claims() if claim.table_id == parent)
+            assert tables.store.hand_back(claim)  # as if it had expired
+            second.drain()
+            raise dt.RefreshError("no", reason=dt.Reason.QUERY_FAILED, about=table)
+
+    with observing(observer):
+        done = first.drain()
+    assert [record.reason for record in done if record.table_id == parent] == ["TAKEN_OVER"]
+    for name in ("parent", "total"):
+        assert (tables.show(name).failures, tables.show(name).failure) == (0, None)
+    assert tables.read("total").fetchall() == [(60,)]
+
+
+def test_a_source_that_is_gone_fails_its_readers_only(tables: dt.DynamicTables) -> None:
+    tables.sql("CREATE TABLE gone AS SELECT 1 AS id")
+    tables.create("reader", "SELECT id FROM gone", trigger_on_change=True)
+    tables.sql("DROP TABLE gone")
+    insert(tables, 5)
+    done = {record.table.name: record for record in worker(tables).drain()}
+    assert done["total"].outcome == "done"
+    assert (done["reader"].outcome, done["reader"].reason) == ("failed", "UNKNOWN_SOURCE")
+    assert behind(tables, "reader") is not None
+    assert worker(tables).drain() == []  # it is tried again later
+
+
 def test_five_failures_suspend_and_resume_cascades(tables: dt.DynamicTables) -> None:
     tables.create(
         "broken", "SELECT error('no') AS e FROM parent WHERE id > 1", trigger_on_change=True

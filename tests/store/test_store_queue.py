@@ -123,9 +123,19 @@ def test_only_what_nobody_has_begun_is_withdrawn(store: Store, table: str) -> No
     store.create_table(make.definition("third"))
     store.request(make.request(), make.request("other"))
     store.request(make.request("third", refresh_id="wave-2"))
-    _, running = claimed(store)
-    store.withdraw(["id-by_customer", "id-other", "id-third"], "wave-1")
+    claim, running = claimed(store)
+    every = ["id-by_customer", "id-other", "id-third"]
+    assert store.withdraw(claim, every) == {"id-other"}
     assert [item.table_id for item in store.pending()] == [running.table_id, "id-third"]
+
+
+def test_who_lost_the_claim_withdraws_nothing(store: Store, table: str) -> None:
+    store.create_table(make.definition("other"))
+    store.request(make.request(), make.request("other"))
+    claim, _ = claimed(store)
+    assert store.hand_back(claim)
+    assert store.withdraw(claim, ["id-other"]) == set()
+    assert len(store.pending()) == 2
 
 
 def test_a_dropped_table_takes_its_request_along(store: Store, table: str) -> None:

@@ -13,7 +13,7 @@ from dynamic_tables.lake.base import Commit, Moves, Remaining, SourceState
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
 from dynamic_tables.lake.pins import pin_of, remaining
-from dynamic_tables.model import Pin
+from dynamic_tables.model import Pin, utc_now
 from dynamic_tables.names import TableName
 
 
@@ -61,11 +61,13 @@ class SourceTables:
         commits = self.source_commits(source, min(since, to - 1), to)
         gone = since > to or len(commits) < to - since
         changing = [
-            commit.committed_at
-            for commit in commits
+            commit
+            for commit in reversed(commits)
             if gone or commit.changes_data or commit.operation in SCHEMA_OPERATIONS
         ]
-        return changing[-1] if changing else None
+        if not changing:
+            return None
+        return next((c.committed_at for c in changing if c.committed_at), utc_now())
 
     def source_commits(self, source: Source, since: int, to: int) -> tuple[Commit, ...]:
         """What happened to a source in (since, to], newest first; what is left of it."""

@@ -45,16 +45,16 @@ class Heartbeats:
         self._context = context
         self._claims: dict[int, Claim] = {}
         self._lock = threading.Lock()
-        self._stop = threading.Event()
 
     @contextmanager
     def beating(self) -> Generator[None]:
-        thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        ended = threading.Event()
+        thread = threading.Thread(target=self._beat, args=(ended,), name="heartbeat", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            self._stop.set()
+            ended.set()
             thread.join()
 
     @contextmanager
@@ -67,10 +67,10 @@ class Heartbeats:
             with self._lock:
                 del self._claims[claim.token]
 
-    def _beat(self) -> None:
+    def _beat(self, ended: threading.Event) -> None:
         """A lost claim is no matter here: the store refuses what its owner writes."""
         interval = self._context.settings["claim_expires_s"] / BEATS_PER_EXPIRY
-        while not self._stop.wait(interval):
+        while not ended.wait(interval):
             with self._lock:
                 claims = list(self._claims.values())
             for claim in claims:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.errors import DynamicTablesError, Held
 from dynamic_tables.model import RefreshRecord, Status
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
+from dynamic_tables.store import Claim
 
 NOT_COUNTED = frozenset(
     {
@@ -17,21 +18,30 @@ NOT_COUNTED = frozenset(
         Reason.UPSTREAM_FAILED,
         Reason.SUSPENDED,
         Reason.DISK_FULL,
+        Reason.STORE_BROKEN,
     }
 )  # fmt: skip  not the table's fault
 
 
 def record_failure(
-    context: Context, record: RefreshRecord, error: DynamicTablesError
+    context: Context, record: RefreshRecord, error: DynamicTablesError, claim: Claim | None = None
 ) -> RefreshRecord:
-    """Write it down; too many failures in a row suspend the table."""
+    """Write it down; too many failures in a row suspend the table.
+
+    Who has lost the claim meanwhile only tells history: the table is another's to judge.
+    """
     counted = error.reason not in NOT_COUNTED
     store = context.store
     if store.table_by_id(record.table_id) is None:
         return record  # dropped meanwhile: nothing to record
-    failures = store.record(
-        None, record, None, close_intent=None, failures="count" if counted else "keep"
-    )
+    try:
+        failures = store.record(
+            claim, record, None, close_intent=None, failures="count" if counted else "keep"
+        )
+    except Held as lost:
+        record = replace(record, reason=Reason.TAKEN_OVER, note=lost.hint)
+        store.record(None, record, None, close_intent=None, failures="keep")
+        return record
     limit = context.settings["failures_until_suspended"]
     if counted and failures >= limit:
         because = f"{failures} failures in a row, the last: {error.message}"

@@ -16,6 +16,8 @@ from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Lake, SourceState
 from dynamic_tables.model import Cut, TableState
 
+BROKEN_LOGS = (OSError, ValueError)  # a log that may not be read, or is no JSON
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
@@ -34,19 +36,21 @@ class Observer:
         self._changes: dict[tuple[str, int], datetime | None] = {}
 
     def look(self, states: Mapping[str, TableState]) -> Freshness:
-        """Tables one of whose base tables cannot be looked at are left out."""
+        """A table one of whose base tables cannot be looked at counts as behind: its refresh will
+        say what is wrong."""
         sources: dict[str, Source] = {}
         for table_id in self._graph:
             sources.update(self._graph.bases(table_id))
         present = {key: state for key, source in sources.items() if (state := self._state(source))}
-        seen = [key for key in self._graph if self._graph.bases(key).keys() <= present.keys()]
         below = {
             table_id: {
-                present[key].source_id: present[key].version for key in self._graph.bases(table_id)
+                present[key].source_id: present[key].version
+                for key in self._graph.bases(table_id)
+                if key in present
             }
-            for table_id in seen
+            for table_id in self._graph
         }
-        behind = {key: self._behind(key, states[key], present) for key in seen}
+        behind = {key: self._behind(key, states[key], present) for key in self._graph}
         versions = {state.source_id: state.version for state in present.values()}
         return Freshness(
             cut=Cut(versions=versions, instant=self._now), behind_since=behind, below=below
@@ -55,14 +59,19 @@ class Observer:
     def _state(self, source: Source) -> SourceState | None:
         try:
             return self._lake.source_state(source)
-        except DynamicTablesError:  # it is gone: refreshes of what reads it say so
-            return None
+        except (DynamicTablesError, *self._lake.faults, *BROKEN_LOGS):
+            return None  # refreshes of what reads it say so
 
     def _behind(
         self, table_id: str, state: TableState, present: Mapping[str, SourceState]
     ) -> datetime | None:
+        """What is known to be unread stays so until a refresh has read it: nothing is looked up."""
+        if state.behind_since is not None:
+            return state.behind_since
         if state.build is None:
             return state.created_at
+        if not self._graph.bases(table_id).keys() <= present.keys():
+            return self._now
         read = state.build.cut.versions
         found = [
             self._changed(key, source, present[key], read.get(present[key].source_id))
@@ -70,7 +79,8 @@ class Observer:
         ]
         if self._graph.reads_clock(table_id):
             found.append(state.build.cut.instant)
-        return min((instant for instant in found if instant is not None), default=None)
+        known = [min(instant, self._now) for instant in found if instant is not None]
+        return min(known, default=None)
 
     def _changed(
         self, key: str, source: Source, present: SourceState, since: int | None
@@ -78,7 +88,10 @@ class Observer:
         """A table that was not read yet (it was replaced) counts as changed by its last commit."""
         start = present.version - 1 if since is None else since
         if (key, start) not in self._changes:
-            found = self._lake.changed_at(source, start, present.version)
+            try:
+                found = self._lake.changed_at(source, start, present.version)
+            except (DynamicTablesError, *self._lake.faults, *BROKEN_LOGS):
+                found = self._now
             if since is None:
                 found = found or self._now
             self._changes[key, start] = found

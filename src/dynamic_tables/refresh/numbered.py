@@ -67,7 +67,12 @@ class NumberedCommits:
         return None
 
     def fence(self, area: WorkArea, definition: Definition, intent: Intent, base: int) -> None:
-        """Take the intent's number with an empty commit, then forget the intent."""
+        """Take the intent's number with an empty commit, then forget the intent.
+
+        Who has lost the claim leaves the number to the successor, who may be about to use it.
+        """
+        if not self._store.heartbeat(self._claim):
+            raise _taken_over(definition, intent.sequence)
         stamp = self._stamp(intent, FENCE, base)
         with self._lake.commit_lock(definition):
             area.fence(definition, stamp)
@@ -108,8 +113,12 @@ def _own(commit: Commit | None, stamp: Stamp, definition: Definition) -> Commit:
     """Refuse to call another process's commit our own; a silent skip ends here."""
     if commit is not None and commit.stamp is not None and commit.stamp.writer == stamp.writer:
         return commit
-    raise Held(
-        f"another process completed refresh {stamp.sequence} meanwhile; this one wrote nothing",
+    raise _taken_over(definition, stamp.sequence)
+
+
+def _taken_over(definition: Definition, sequence: int) -> Held:
+    return Held(
+        f"another process took over refresh {sequence} meanwhile; this one wrote nothing",
         reason=Reason.TAKEN_OVER,
         about=str(definition.name),
         hint="`dynamic-tables history` shows what the other one did",

@@ -315,11 +315,16 @@ class GraphRefresh:
             note=error.hint,
         )
         try:
-            return record_failure(self._context, record, error)
+            return record_failure(self._context, record, error, self._claim_on(definition))
         except SetupError as second:  # a full disk: how it went is told all the same
             return replace(
                 record, note=f"{error.hint} (nor could it be recorded: {second.message})"
             )
+
+    def _claim_on(self, definition: Definition) -> Claim | None:
+        """The claim that the refresh came with, if it is on this table."""
+        claim = self._request.claim
+        return claim if claim is not None and claim.table_id == definition.table_id else None
 
     def _intended(self, plan: Plan, table_id: str) -> Cut | None:
         """The cut that a table was to reach; None if it was barred before there was one."""

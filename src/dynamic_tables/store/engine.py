@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections.abc import Generator
@@ -39,6 +40,15 @@ WAL_RETRY_S = 0.01  # switching to WAL does not honour the busy timeout
 CHANNEL = "dynamic_tables"  # of NOTIFY
 NO_PRIVILEGE = "42501"  # PostgreSQL: insufficient_privilege
 MIGRATION_LOCK = 4_918_231_007  # any constant: PostgreSQL's advisory lock for migrations
+PATIENCE = {  # of PostgreSQL's clients: a host that is gone, a process that is stopped
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,  # ms
+    "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
+}
+LIBPQ = re.compile(r"\b(host|user|password|dbname)\s*=")  # words of libpq instead of a URL
 URL_HINT = "write a path, sqlite:///path or postgresql://user@host/database"
 
 
@@ -71,7 +81,12 @@ def open_engine(url: str | Path) -> Engine:
     if resolved.get_backend_name() == "sqlite":
         return _sqlite_engine(resolved)
     try:
-        return create_engine(resolved, hide_parameters=True, pool_pre_ping=True)
+        return create_engine(
+            resolved,
+            hide_parameters=True,
+            pool_pre_ping=True,
+            connect_args={k: v for k, v in PATIENCE.items() if k not in resolved.query},
+        )
     except ImportError:
         raise SetupError(
             "the PostgreSQL driver is not installed",
@@ -90,6 +105,8 @@ def masked(url: URL) -> str:
 
 def _resolve(given: str) -> URL:
     if "://" not in given:
+        if LIBPQ.search(given):
+            raise _bad_url("…")  # taken for a path, they would show the password
         return URL.create("sqlite+pysqlite", database=str(Path(given).absolute()))
     try:
         url = make_url(given)

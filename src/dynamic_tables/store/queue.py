@@ -50,7 +50,7 @@ def _free() -> Select[Any]:
     )
     free = select(_pending).join(_tables, _tables.c.table_id == _pending.c.table_id)
     first = free.where(~held, ~waits).order_by(_pending.c.request_no).limit(1)
-    return first.with_for_update(skip_locked=True)
+    return first.with_for_update(skip_locked=True, key_share=True)
 
 
 _FREE = _free()  # built once: building takes longer than running
@@ -129,10 +129,16 @@ def _is_ours(connection: Connection, claim: Claim) -> bool:
     return claims.stands(connection, claim)
 
 
-def withdraw(connection: Connection, table_ids: Sequence[str], refresh_id: str) -> None:
-    """Take back what waits for a refresh that cannot go on."""
-    waiting = (_pending.c.refresh_id == refresh_id, _pending.c.token.is_(None))
-    connection.execute(delete(_pending).where(*waiting, _pending.c.table_id.in_(table_ids)))
+def withdraw(connection: Connection, claim: Claim, table_ids: Sequence[str]) -> set[str]:
+    """Take back what waits for a refresh that cannot go on; the ids of what was taken back.
+
+    Nothing if the claim was lost: the successor's refresh may go on.
+    """
+    if not _is_ours(connection, claim):
+        return set()
+    waiting = (_pending.c.refresh_id == claim.refresh_id, _pending.c.token.is_(None))
+    gone = delete(_pending).where(*waiting, _pending.c.table_id.in_(table_ids))
+    return set(connection.scalars(gone.returning(_pending.c.table_id)))
 
 
 def everything(connection: Connection) -> list[PendingRefresh]:

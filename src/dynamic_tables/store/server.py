@@ -11,6 +11,7 @@ from dynamic_tables.store import schema
 
 OLDEST_POSTGRESQL = (12, 0)  # older ones are no longer maintained
 NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
+SEQUENCES = ("builds_build_no_seq", "refresh_history_history_no_seq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,4 +45,8 @@ def _missing(connection: Connection) -> tuple[str, ...]:
         lacking += [
             f"{right} on {table.name}" for right, has in zip(NEEDED, held, strict=True) if not has
         ]
+    for sequence in SEQUENCES:
+        may_use = select(func.has_sequence_privilege(sequence, "USAGE"))
+        if not connection.execute(may_use).scalar_one():
+            lacking.append(f"USAGE on {sequence}")
     return tuple(lacking)

@@ -112,10 +112,10 @@ class Store:
         with writing(self._engine) as connection:
             tables.set_status(connection, table_id, status, because)
 
-    def saw(self, behind: Mapping[str, datetime | None]) -> None:
-        """Since when each table has been behind its base tables; None: it is not."""
+    def saw(self, behind: Mapping[str, datetime | None], at: datetime) -> None:
+        """Since when each table has been behind its base tables, seen `at`; None: it is not."""
         with writing(self._engine) as connection:
-            tables.saw(connection, behind)
+            tables.saw(connection, behind, at)
 
     # Claims.
 
@@ -180,10 +180,10 @@ class Store:
         with writing(self._engine) as connection:
             return queue.hand_back(connection, claim)
 
-    def withdraw(self, table_ids: Sequence[str], refresh_id: str) -> None:
-        """Take back requests that nobody has begun."""
+    def withdraw(self, claim: Claim, table_ids: Sequence[str]) -> set[str]:
+        """Take back requests of the claim's refresh that nobody has begun; none if it was lost."""
         with writing(self._engine) as connection:
-            queue.withdraw(connection, table_ids, refresh_id)
+            return queue.withdraw(connection, claim, table_ids)
 
     def pending(self) -> list[PendingRefresh]:
         """The queue, first things first; those under way too."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Float, Integer, delete, insert, select, update
+from sqlalchemy import Connection, Float, Integer, and_, delete, insert, or_, select, update
 from sqlalchemy.types import TypeEngine
 
 from dynamic_tables.definition import Definition
@@ -132,7 +132,7 @@ def lock(connection: Connection, table_id: str) -> Row:
 
 def lock_if_there(connection: Connection, table_id: str) -> Row | None:
     columns = (_tables.c.name, _tables.c.sequence, _tables.c.version, _tables.c.failures)
-    found = select(*columns).where(_tables.c.table_id == table_id).with_for_update()
+    found = select(*columns).where(_tables.c.table_id == table_id).with_for_update(key_share=True)
     return connection.execute(found).mappings().one_or_none()
 
 
@@ -142,7 +142,7 @@ def lock_all(connection: Connection, table_ids: Iterable[str]) -> set[str]:
     The ids of those that are there come back.
     """
     found = select(_tables.c.table_id).where(_tables.c.table_id.in_(sorted(table_ids)))
-    locked = found.order_by(_tables.c.table_id).with_for_update()
+    locked = found.order_by(_tables.c.table_id).with_for_update(key_share=True)
     return set(connection.scalars(locked))
 
 
@@ -171,12 +171,13 @@ def set_status(connection: Connection, table_id: str, status: Status, because: s
     connection.execute(update(_tables).where(_tables.c.table_id == table_id).values(values))
 
 
-def saw(connection: Connection, behind: Mapping[str, datetime | None]) -> None:
-    """Keep what a schedule found out."""
+def saw(connection: Connection, behind: Mapping[str, datetime | None], at: datetime) -> None:
+    """Keep what a schedule found out when it looked; who was refreshed since knows better."""
     instant = now(connection)
     lock_all(connection, behind)
     for table_id, since in sorted(behind.items()):
-        mine = _tables.c.table_id == table_id
+        older = or_(_tables.c.refreshed_at.is_(None), _tables.c.refreshed_at < at)
+        mine = and_(_tables.c.table_id == table_id, older)
         seen = {"seen_at": instant, "behind_since": since}
         connection.execute(update(_tables).where(mine).values(seen))
 
