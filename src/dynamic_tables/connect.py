@@ -61,10 +61,14 @@ def connect(
     opened = connect_unchecked(
         lake, spark=spark, warehouse=warehouse, clock=clock, say=say, settings=settings
     )
-    if rebuild:
-        opened.rebuild()
-    elif spark is None:  # of a session of the user's, we would have to search the whole catalog
-        _check_not_lost(opened)
+    try:
+        if rebuild:
+            opened.rebuild()
+        elif spark is None:  # of a session of the user's, we would have to search the catalog
+            _check_not_lost(opened)
+    except BaseException:
+        opened.close()
+        raise
     return opened
 
 
@@ -95,7 +99,6 @@ def _check_not_lost(tables: DynamicTables) -> None:
         return
     names = sorted(str(definition.name) for definition in tables.lake.stored_definitions())
     if names:
-        tables.close()
         raise SetupError(
             f"the store knows no table, but the lake has some: {', '.join(names)}",
             reason=Reason.STORE_MISSING,

@@ -209,7 +209,7 @@ def false_statistics(tables: dt.DynamicTables, table: Wanted) -> list[Any]:
         bounds = f"{column} < _told.minValues.{path} OR {column} > _told.maxValues.{path}"
         checks.append(f"count_if({bounds})")
     found = read.join(known, "_file").groupBy("_file").agg(*map(F.expr, checks)).collect()
-    assert len(found) <= len(files)
+    assert len(found) == len(files)
     return [row for row in found if any(row[1:])]
 
 

@@ -128,6 +128,23 @@ def test_the_transaction_itself_sees_conflicts(
     assert rows(shared, name).total() == 120 + 1 - 8
 
 
+def test_files_that_the_table_names_are_never_deleted(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its commit is taken for a failure, because the answer was lost."""
+    make(shared, "answered")
+    before, commit = rows(shared, "answered"), RowGroupTable.commit
+
+    def lost(self: RowGroupTable, partitions: Any, new: Any, order: Any) -> committing.Committed:
+        commit(self, partitions, new, order)
+        numbers = frozenset(partition.number for partition in partitions)
+        return committing.Committed(version=None, changed=numbers)
+
+    monkeypatch.setattr(RowGroupTable, "commit", lost)
+    dt.rorder("answered", unique_by="k", spark=shared.spark)
+    assert rows(shared, "answered") == before
+
+
 @pytest.mark.parametrize("step", [LayoutStep.LISTED, LayoutStep.LOCKED])
 def test_other_columns_end_the_attempt(shared: dt.DynamicTables, step: LayoutStep) -> None:
     name = make(shared, f"altered_{step}")

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import dynamic_tables as dt
 from dynamic_tables.cli import program
+from dynamic_tables.lake.row_groups.native import NativeTable
 from oracle import bag, check
 
 pytestmark = pytest.mark.spark
@@ -66,6 +67,25 @@ def test_native(tables: dt.DynamicTables) -> None:
     feed = f"SELECT * FROM table_changes('events', {some.version}, {report.version})"
     assert tables.sql(feed).collect() == []
     assert tables.spark.conf.get("parquet.block.row.count.limit", None) is None
+
+
+def test_native_knows_its_commit_among_others(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What somebody appends right after it is not taken for its own work."""
+    tables.sql("CREATE TABLE busy (k INT) USING delta")
+    tables.sql("INSERT INTO busy SELECT id % 3 FROM range(30)")
+    known = NativeTable._version_of
+
+    def late(self: NativeTable, mark: str) -> int:
+        tables.sql("INSERT INTO busy VALUES (7)")
+        return known(self, mark)
+
+    monkeypatch.setattr(NativeTable, "_version_of", late)
+    report = dt.rorder("busy", unique_by="k", engine="native", spark=tables.spark)
+    history = tables.sql("DESCRIBE HISTORY busy").collect()
+    assert (report.version, history[0].version) == (2, 3)
+    assert tables.spark.table("busy").count() == 31
 
 
 def test_native_refuses_to_lose_row_ids(tables: dt.DynamicTables) -> None:

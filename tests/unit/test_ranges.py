@@ -37,12 +37,18 @@ def test_the_engine_reads_the_condition_alike(kind: str) -> None:
         "BIGINT": [3, 4, 5, 10**12, None],
         "DECIMAL(38, 12)": [Decimal("1E+3"), Decimal("0E-12"), Decimal("7.000000000001")],
         "DATE": [date(1, 1, 1), None],
-        "VARCHAR": ["", "a", "z é"],
+        "VARCHAR": ["", "a", "z é", "\U0001f600"],
     }
     values = examples[kind]
     texts = [None if value is None else str(value) for value in values]
     query = f"FROM unnest(?::VARCHAR[]::{kind}[]) AS t(k) WHERE {condition('k', values)}"
     assert len(duckdb.execute(query, [texts]).fetchall()) == len(values)
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\tb", "a\\b", "it's", "${a}"])
+def test_texts_that_sessions_may_read_otherwise_have_no_literal(text: str) -> None:
+    """Spark writes a line feed with a backslash, which some sessions take for two characters."""
+    assert condition("k", ["a", text]) is None
 
 
 def test_decimals_are_never_written_as_doubles() -> None:

@@ -68,14 +68,16 @@ def apply_difference(
 
     `newest` tells the version that stands now.
     """
+    partial = definition.in_parts is not None
     with small_queries(session, applies=kept.held.is_local):
         if kept.only_inserts:
             new = bags.inserted(kept.held.frame)
-            partial = definition.in_parts is not None
             if not transaction.append(session, definition.location, new, stamp, partial=partial):
                 _numbered(new, stamp).mode("append").save(definition.location)
-        elif not transaction.replace_rows(session, definition.location, kept, stamp):
-            if definition.in_parts is not None and newest() != stamp.base:
+        elif not transaction.replace_rows(
+            session, definition.location, kept, stamp, partial=partial
+        ):
+            if partial and newest() != stamp.base:
                 raise _compacted_meanwhile(definition)
             _merge(session, definition, bags.operations(kept.held.frame), stamp)
 

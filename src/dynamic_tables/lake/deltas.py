@@ -4,6 +4,7 @@ compiler."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -190,13 +191,12 @@ class SparkLeaves:
     def learn(self, keys: str, held: Held, columns: Sequence[str]) -> None:
         """The keys of a table, once they are known to be few; texts are filled in again then."""
         if held.is_local:
-            found = held.frame.select(*columns)
-            kinds = [field.dataType.simpleString() for field in found.schema.fields]
-            self._known |= {
-                (keys, n): values
-                for n, values in enumerate(zip(*found.collect(), strict=True))
-                if ORDERED_ALIKE.fullmatch(kinds[n])
-            }
+            kinds = [held.frame.schema[name].dataType.simpleString() for name in columns]
+            places = [n for n, kind in enumerate(kinds) if ORDERED_ALIKE.fullmatch(kind)]
+            found = held.frame.select(*(columns[n] for n in places))
+            with suppress(ValueError, OverflowError):  # a date that Python does not have
+                values = zip(*found.collect(), strict=True)
+                self._known |= {(keys, n): of for n, of in zip(places, values, strict=False)}
 
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:
         instant = self._moves.then if side is Side.BEFORE else self._moves.now

@@ -133,8 +133,8 @@ def _launch(settings: Settings, *, log_file: Path, say: Say) -> Any:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
-    # Python workers (there are none in our own queries) must use this interpreter.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not _on_cluster(settings):  # Python in the executors (`rorder` has some): this one
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not settings["master"]:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # keeps Spark from guessing
     log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -192,16 +192,8 @@ def _configuration(settings: Settings, found: list[str]) -> dict[str, str]:
     quick = settings["jvm"] == "quick"
     archive = class_archive(settings)
     java_options = [QUICK_JVM if quick else STEADY_JVM, archive.java_option() if archive else ""]
-    source = (
-        {f"spark.{role}.extraClassPath": os.pathsep.join(found) for role in ("driver", "executor")}
-        if found
-        else {
-            "spark.jars.packages": DELTA_PACKAGE,
-            "spark.jars.ivy": str(jars.jar_folder(settings)),
-        }
-    )
     return {
-        **source,
+        **_delta(settings, found),
         **(SMALL_QUERIES if quick else {}),
         "spark.app.name": "dynamic-tables",
         "spark.master": settings["master"] or f"local[{cores}]",
@@ -219,6 +211,23 @@ def _configuration(settings: Settings, found: list[str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",  # tables of one refresh share the cores
     }
+
+
+def _on_cluster(settings: Settings) -> bool:
+    return bool(settings["master"]) and not settings["master"].startswith("local")
+
+
+def _delta(settings: Settings, found: list[str]) -> dict[str, str]:
+    """Where Delta's jars come from; executors on other machines get copies."""
+    if not found:
+        return {
+            "spark.jars.packages": DELTA_PACKAGE,
+            "spark.jars.ivy": str(jars.jar_folder(settings)),
+        }
+    path = {"spark.driver.extraClassPath": os.pathsep.join(found)}
+    if _on_cluster(settings):
+        return {**path, "spark.jars": ",".join(found)}
+    return {**path, "spark.executor.extraClassPath": os.pathsep.join(found)}
 
 
 def new_session(context: Any, warehouse: str) -> Any:

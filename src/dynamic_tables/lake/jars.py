@@ -65,13 +65,13 @@ def at_hand(settings: Settings, say: Say) -> Generator[list[str]]:
         return
     folder = jar_folder(settings)
     with _alone(folder, say):
-        found = cached_jars(settings)
-        if found:  # another process was first
-            yield found
+        found = cached_jars(settings)  # another process may have been first
+        if not found:
+            with _progress(folder, say):
+                yield []
+            (folder / COMPLETE).touch()
             return
-        with _progress(folder, say):
-            yield []
-        (folder / COMPLETE).touch()
+    yield found
 
 
 @contextmanager

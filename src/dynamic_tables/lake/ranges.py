@@ -91,7 +91,7 @@ def has_literal(value: Any) -> bool:
     `${variable}` is read depends on the session that the query was declared in.
     """
     if isinstance(value, str):
-        return not any(sign in value for sign in "\\'$")
+        return value.isprintable() and not any(sign in value for sign in "\\'$")
     exact = isinstance(value, (int, Decimal, date))
     return exact and not isinstance(value, (bool, datetime))
 

@@ -50,7 +50,7 @@ def append(
         if transaction is not None:
             added = [*jvm.items(transaction.writeFiles(rows._jdf))] if rows is not None else []
             if partial:
-                added = [_with_tag(session, file, PARTIAL) for file in added]
+                added = _with_tags(session, added, PARTIAL)
             _commit(session, transaction, added, stamp, _writing(session, "Append"))
     return True
 
@@ -73,7 +73,9 @@ def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stam
     return True
 
 
-def replace_rows(session: SparkSession, location: str, difference: Kept, stamp: Stamp) -> bool:
+def replace_rows(
+    session: SparkSession, location: str, difference: Kept, stamp: Stamp, *, partial: bool = False
+) -> bool:
     """Turn the stored rows into the wanted ones; False if it cannot be done like this.
 
     `difference` was found at the version `stamp.base`.
@@ -90,7 +92,8 @@ def replace_rows(session: SparkSession, location: str, difference: Kept, stamp: 
 
         def write(*, with_feed: bool) -> list[Java]:
             rows = _written(difference, with_feed=with_feed)
-            return [*jvm.items(transaction.writeFiles(rows._jdf))]
+            made = [*jvm.items(transaction.writeFiles(rows._jdf))]
+            return _with_tags(session, made, PARTIAL) if partial else made
 
         def mark() -> list[Mark] | None:
             return marks_of(session, log, snapshot, difference)
@@ -133,7 +136,10 @@ def rewrite(session: SparkSession, location: str, form: Callable[[DataFrame], Da
 
 def partial_rows(snapshot: Java) -> tuple[int, int]:
     """How many rows stand, and how many of them in files of partial ones; none if not known."""
-    files = [*jvm.items(jvm.all_files(snapshot) or ())]
+    listed = jvm.all_files(snapshot)
+    if listed is None:
+        return 0, 0
+    files = [*jvm.items(listed)]
     rows = [jvm.option(file.numLogicalRecords()) or 0 for file in files]
     tagged = [file.getTag(PARTIAL).isDefined() for file in files]
     return sum(rows), sum(count for count, partial in zip(rows, tagged, strict=True) if partial)
@@ -230,10 +236,15 @@ def _count(
 # Rows that come
 
 
-def _with_tag(session: SparkSession, file: Java, tag: str) -> Java:
+def _with_tags(session: SparkSession, actions: Iterable[Java], tag: str) -> list[Java]:
+    """Files of rows with a tag; those of the change feed stay as they are."""
     tags = jvm.packages(session).java.util.HashMap()
     tags.put(tag, "true")
-    return file.copyWithTags(jvm.scala_map(session, tags))
+    tagged = jvm.scala_map(session, tags)
+    return [
+        action.copyWithTags(tagged) if jvm.class_name(action) == "AddFile" else action
+        for action in actions
+    ]
 
 
 def _tells_changes(difference: Kept, files: Iterable[Java]) -> bool:

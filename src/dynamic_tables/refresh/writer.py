@@ -154,10 +154,11 @@ class TableWriter:
 
     def _compacted(self) -> str | None:
         """Merge what is stored in too many pieces, so that readers stay fast; no row changes."""
-        pieces = self._too_many_pieces()
-        if pieces is None:
-            return None
+        pieces: str | None = "pieces"
         try:
+            pieces = self._too_many_pieces()
+            if pieces is None:
+                return None
             self._lake.optimize(self.definition)
         except DynamicTablesError as error:  # the rows stand: they are as right as before
             return f"its {pieces} could not be compacted: {error.message}"

@@ -151,9 +151,12 @@ def rows_of(
 
 
 def numbered(rows: DataFrame, numbers: Iterable[tuple[str, int]]) -> DataFrame:
-    """Rows with the number of their partition, known by the file that each row lies in."""
+    """Rows with the number of their partition, known by the file that each row lies in.
+
+    A row of a file that is not known has none, which whoever writes it notices.
+    """
     known = [*numbers]
     if len({number for _, number in known}) == 1:
         return rows.withColumn(PARTITION, F.lit(known[0][1]))
     table = rows.sparkSession.createDataFrame(known, f"{FILE} STRING, {PARTITION} INT")
-    return rows.join(F.broadcast(table), FILE)
+    return rows.join(F.broadcast(table), FILE, "left")

@@ -4,11 +4,12 @@ Nothing here reaches into the JVM, so it works wherever Delta's own `overwrite` 
 value begins and ends anywhere in a row group, there is one transaction for all partitions, and rows
 are compared after the commit, not before: the versions before and after it must be the same bag.
 The frame that is written must stay lazy and without a version, so that Delta knows what was read
-and refuses if somebody commits meanwhile.
+and refuses if somebody takes rows away meanwhile; what is only added stays.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from dynamic_tables.lake.row_groups import verifying
 from dynamic_tables.lake.row_groups.files import PARTITION
 from dynamic_tables.lake.row_groups.schemas import leaf_count, ranged_column
 from dynamic_tables.lake.row_groups.sizes import TASK_BYTES
-from dynamic_tables.names import quote
+from dynamic_tables.names import RESERVED_PREFIX, quote
 from dynamic_tables.reasons import Reason
 
 ROW_LIMIT = "parquet.block.row.count.limit"  # rows of a row group; read from the session
@@ -117,11 +118,13 @@ class NativeTable:
             raise InvalidInput(
                 headline(error), reason=Reason.BAD_COLUMNS, about=self.name
             ) from error
+        mark = f"{RESERVED_PREFIX}{uuid.uuid4().hex}"
         write = in_order.write.format("delta").mode("overwrite").option("dataChange", "false")
+        write = write.option("userMetadata", mark)
         write = write.option("replaceWhere", where) if where is not None else write
         with _settings(self._spark, {**PACKED, ROW_LIMIT: str(rows_per_row_group)}):
             self._saved(write)
-        version = self._newest()
+        version = self._version_of(mark)
         with _settings(self._spark, verifying.SETTINGS):
             self._verify(version)
         return version
@@ -142,10 +145,18 @@ class NativeTable:
     def _tasks(self) -> int:
         return max(-(-self.detail.size // TASK_BYTES), 1)
 
-    def _newest(self) -> int:
+    def _version_of(self, mark: str) -> int:
+        """Our commit, whoever else commits before and after it."""
         history = self._spark.sql(f"DESCRIBE HISTORY delta.{quote(self._location)}")
-        ours = history.where("operation = 'WRITE'").orderBy(F.desc("version")).limit(1)
-        return ours.collect()[0].version
+        ours = history.where(F.col("userMetadata") == mark).select("version").collect()
+        if not ours:
+            raise Refused(
+                "Delta skipped the write",
+                reason=Reason.COMMIT_FAILED,
+                about=self.name,
+                hint="unset spark.databricks.delta.write.txnAppId and .txnVersion in the session",
+            )
+        return ours[0].version
 
     def _verify(self, version: int) -> None:
         before, after = (

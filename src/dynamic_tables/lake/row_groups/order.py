@@ -26,10 +26,11 @@ class Order:
         >>> Order(unique_by="Customer").tag
         '{"unique_by": "customer", "sort_by": [], "values_per_row_group": 1}'
         """
-        return json.dumps(
-            {
-                "unique_by": self.unique_by.lower(),
-                "sort_by": [name.lower() for name in self.sort_by],
-                "values_per_row_group": self.values_per_row_group,
-            }
-        )
+        wanted = {
+            "unique_by": self.unique_by.lower(),
+            "sort_by": [name.lower() for name in self.sort_by],
+            "values_per_row_group": self.values_per_row_group,
+        }
+        if self.row_group_bytes != ROW_GROUP_BYTES:
+            wanted["row_group_bytes"] = self.row_group_bytes
+        return json.dumps(wanted)

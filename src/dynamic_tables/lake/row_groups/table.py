@@ -6,7 +6,7 @@ Nothing is visible before the one commit at the end.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.errors import InternalError, InvalidInput
 from dynamic_tables.lake import jvm
+from dynamic_tables.lake.faults import SPARK_FAULTS
 from dynamic_tables.lake.lock import commit_lock
 from dynamic_tables.lake.places import local_path
 from dynamic_tables.lake.row_groups import statistics, verifying, writing
@@ -26,6 +27,7 @@ from dynamic_tables.lake.row_groups.files import (
     numbered,
     partitions_of,
     rows_of,
+    states_of,
 )
 from dynamic_tables.lake.row_groups.order import Order
 from dynamic_tables.lake.row_groups.schemas import Schema, ranged_column, schema_of
@@ -43,6 +45,8 @@ IN_BATCHES = {  # of what is handed to Arrow: one of them is held beside a row g
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 2**20),
 }
+# A commit whose answer was lost, and which is tried again, must not meet itself as a conflict.
+KNOWS_ITSELF = {"spark.databricks.delta.commit.idempotencyCheck.enabled": "true"}
 NO_ROW_IDS = {"baseRowId": -(10**15), "defaultRowCommitVersion": -1}  # of rows that lost theirs
 
 
@@ -53,7 +57,7 @@ class RowGroupTable:
         self, spark: SparkSession, log: jvm.Java, *, name: str, lock_wait_s: float
     ) -> None:
         namespace = (spark.catalog.currentCatalog(), spark.catalog.currentDatabase())
-        settings = {**result_settings(spark), **verifying.SETTINGS, **IN_BATCHES}
+        settings = {**result_settings(spark), **verifying.SETTINGS, **IN_BATCHES, **KNOWS_ITSELF}
         self._session = private_session(spark, settings=settings, namespace=namespace)
         self._log, self.name = log, name
         self._lock_wait_s = lock_wait_s
@@ -202,10 +206,17 @@ class RowGroupTable:
         return commit_lock(self._session, self.location, about=self.name, wait_s=self._lock_wait_s)
 
     def discard(self, files: Collection[NewFile]) -> None:
-        """Delete files that no commit will name."""
+        """Delete files that no commit names; what cannot be deleted is left to VACUUM."""
+        if not files:
+            return
+        with self._active():
+            newest = jvm.newest_snapshot(self._session, self._log)
+            named = {path.rpartition("/")[2] for path, _ in states_of(newest, self._log)}
         for file in files:
-            path, system = jvm.hadoop_path(self._session, f"{self.location}/{file.path}")
-            system.delete(path, False)
+            if file.path.rpartition("/")[2] not in named:
+                path, system = jvm.hadoop_path(self._session, f"{self.location}/{file.path}")
+                with suppress(*SPARK_FAULTS):
+                    system.delete(path, False)
 
     def _active(self) -> AbstractContextManager[None]:
         return jvm.active(self._session)
