@@ -74,6 +74,7 @@ class Schedule:
     ) -> None:
         self._graph, self._sightings = graph, sightings
         self._now, self._pace = now, pace
+        self._taken_s: dict[str, float] = {}  # by table id, once it was asked for
 
     def due(self, queued: Collection[str] = ()) -> list[str]:
         """The tables to refresh now at one cut, parents first; none of those that are queued.
@@ -112,8 +113,17 @@ class Schedule:
             return None
         if seen.state.build is None:
             return seen.behind_since  # its first load was left to us
-        headroom = min(seen.takes_s + self._pace.poll_s, LARGEST_HEADROOM * target.seconds)
+        takes = self._takes_s(seen.state.definition.table_id)
+        headroom = min(takes + self._pace.poll_s, LARGEST_HEADROOM * target.seconds)
         return seen.behind_since + timedelta(seconds=target.seconds - headroom)
+
+    def _takes_s(self, table_id: str) -> float:
+        """A refresh with those of the tables that it has to wait for."""
+        if table_id not in self._taken_s:
+            above = [self._takes_s(key) for key in self._graph.parents(table_id)]
+            seen = self._sightings.get(table_id)
+            self._taken_s[table_id] = (seen.takes_s if seen else 0.0) + max(above, default=0.0)
+        return self._taken_s[table_id]
 
     def _by_change(self, seen: Sighting) -> datetime | None:
         options = seen.state.definition.options

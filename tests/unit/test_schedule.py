@@ -176,3 +176,12 @@ def test_the_share_of_time_within_the_target() -> None:
     assert share_within(late, 60, 0, 100) == pytest.approx(0.9)
     assert share_within(late, 60, 90, 100) == pytest.approx(0.6)
     assert share_within([], 60, 1_000_000, 100) == 0.0
+
+
+def test_the_tables_above_take_their_time_too(world: World) -> None:
+    """`top` waits for the slower of its parents: 100 - (20 + 10 + 5) seconds are left."""
+    world.table("slow", behind=64, takes_s=20)
+    world.table("quick", behind=64, takes_s=1)
+    world.table("top", dynamic=("slow", "quick"), behind=64, takes_s=10, target_lag="100 seconds")
+    assert world.due() == []
+    assert world.schedule.next_refresh("top") == NOW + seconds(1)
