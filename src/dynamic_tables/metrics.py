@@ -12,7 +12,7 @@ from typing import Any
 
 from dynamic_tables.app import DynamicTables
 from dynamic_tables.errors import DynamicTablesError, SetupError
-from dynamic_tables.model import RefreshRecord
+from dynamic_tables.model import Outcome, RefreshRecord
 from dynamic_tables.reasons import Reason
 
 try:
@@ -63,7 +63,8 @@ class Metrics:
         table, work = str(record.table), record.work
         strategy = record.strategy.value if record.strategy else "none"
         self._refreshes.labels(table, strategy, record.outcome.value).inc()
-        self._seconds.labels(table).observe(record.duration_ms / 1000)
+        if record.outcome is Outcome.DONE:
+            self._seconds.labels(table).observe(record.duration_ms / 1000)
         for change in ("inserted", "updated", "deleted"):
             self._rows.labels(table, change).inc(getattr(work, f"rows_{change}") or 0)
         for direction in ("read", "written"):
@@ -97,7 +98,7 @@ class _FromStore(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         up, lag, target, within, queue, workers = _families()
         try:
-            states, lags = self._tables.list(), self._tables.lags()
+            lags = self._tables.lags()
             queued, alive = self._tables.store.pending(), self._tables.store.workers()
         except DynamicTablesError:  # the store is away: that is a figure too
             up.add_metric([], 0)
@@ -106,8 +107,8 @@ class _FromStore(Collector):
         up.add_metric([], 1)
         queue.add_metric([], len(queued))
         workers.add_metric([], len(alive))
-        for state, found in zip(states, lags, strict=True):
-            name = [str(state.definition.name)]
+        for found in lags:
+            name = [str(found.table)]
             for family, value in (
                 (lag, found.behind_s),
                 (target, found.target_s),

@@ -15,6 +15,7 @@ from typing import Any
 
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Outcome, RefreshRecord, Status, TableState
+from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import Settings
 
@@ -205,6 +206,7 @@ def share_within(
 class Lag:
     """How fresh a table is, as far as the last look of a schedule tells."""
 
+    table: TableName
     target_s: float | None  # None: no contract
     behind_s: float | None  # None: no schedule has looked yet
     within: float | None  # share of the time within the target; None: no target
@@ -238,6 +240,7 @@ def lag_of(
         takes_s=expected_s(history[:JUDGED_BY]),
     )
     return Lag(
+        table=state.definition.name,
         target_s=target,
         behind_s=behind,
         within=None if target is None else share_within(watched, target, behind or 0.0, window),

@@ -75,7 +75,7 @@ def test_the_figures_are_those_of_the_refresh(metrics: Metrics) -> None:
 
 def test_a_store_that_is_away_is_a_figure(metrics: Metrics, tmp_path: Path) -> None:
     with dt.connect(f"ducklake:{tmp_path / 'lake'}", say=lambda _: None) as away:
-        away.list = lambda: (_ for _ in ()).throw(  # ty: ignore
+        away.lags = lambda: (_ for _ in ()).throw(  # ty: ignore
             dt.SetupError("away", reason=dt.Reason.STORE_BROKEN)
         )
         text = generate_latest(Metrics(away).registry).decode()

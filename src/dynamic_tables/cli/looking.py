@@ -82,8 +82,9 @@ def explain(run: Invocation, query_or_name: str | None, file: TextIO | None) -> 
 def list_(run: Invocation) -> None:
     """List the dynamic tables with their states."""
     with run.records() as tables:
-        states = tables.list()
-        lags = tables.lags()
+        known = {lag.table: lag for lag in tables.lags()}
+        states = [state for state in tables.list() if state.definition.name in known]
+    lags = [known[state.definition.name] for state in states]
     data = [
         {**state_json(state), "lag": lag.as_json()} for state, lag in zip(states, lags, strict=True)
     ]
