@@ -7,6 +7,7 @@ import signal
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from dynamic_tables.store import Store, open_store, schema
 from dynamic_tables.store.engine import open_engine, reading
 from dynamic_tables.store.migrations import MIGRATIONS, migrate, stored_version
 from postgres import Postgres
+
+GOLDEN = Path(__file__).with_name("golden_schema_1.sql")
 
 
 def test_a_path_and_a_url_are_the_same_store(tmp_path: Path) -> None:
@@ -156,6 +159,21 @@ def test_an_older_store_is_migrated_with_its_content(url: str) -> None:
     with open_store(url) as store, reading(store._engine) as connection:
         assert stored_version(connection) == len(MIGRATIONS)
         assert [entry.name for entry in store.registry_all()] == [("a", "b")]
+
+
+def test_a_store_that_was_made_before_there_were_files_of_sql(sqlite_path: Path) -> None:
+    """The first schema, as it was made then: tables before their indexes."""
+    lines = GOLDEN.read_text(encoding="utf-8").splitlines()
+    with closing(sqlite3.connect(sqlite_path)) as old:
+        for line in sorted(lines, key=lambda line: "INDEX" in line):
+            old.execute(line)
+        old.execute("INSERT INTO schema_version VALUES (1, 1)")
+        old.execute("INSERT INTO claim_tokens VALUES (1, 0)")
+        old.commit()
+    with open_store(sqlite_path) as store:
+        store.create_table(make.definition())
+        store.request(make.request())
+        assert [item.table_id for item in store.pending()] == ["id-by_customer"]
 
 
 def test_opening_again_changes_nothing(url: str) -> None:
