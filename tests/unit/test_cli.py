@@ -162,10 +162,18 @@ def test_settings_come_from_four_places(tmp_path: Path, monkeypatch: pytest.Monk
     "url", ["postgresql://me:s3cr3t@db/lake", "postgresql://db/lake?user=me&password=s3cr3t"]
 )
 @pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_config_masks_secrets(url: str, flags: list[str]) -> None:
-    result = run("--store", url, "config", *flags)
+def test_config_masks_secrets(url: str, flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNAMIC_TABLES_STORE", url)
+    result = run("config", *flags)
     assert "s3cr3t" not in result.output
     assert "***" in result.stdout
+
+
+def test_a_password_on_the_command_line_is_refused() -> None:
+    result = run("--store", "postgresql://me:s3cr3t@db/lake", "config")
+    assert result.exit_code == 2
+    assert "s3cr3t" not in result.output
+    assert "DYNAMIC_TABLES_STORE" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from dynamic_tables.errors import SetupError
 from dynamic_tables.names import SMALL_LAKE
 from dynamic_tables.reasons import Reason
 from dynamic_tables.render import ProgressLine, console
-from dynamic_tables.settings import Settings, load_settings
+from dynamic_tables.settings import Settings, load_settings, masked
 from dynamic_tables.store import open_store
 
 
@@ -36,6 +36,7 @@ class Invocation:
     @property
     def settings(self) -> Settings:
         if self._settings is None:
+            _check_no_password(self.flags)
             self._settings = load_settings(self.flags)
         return self._settings
 
@@ -115,6 +116,19 @@ class Invocation:
             yield self._line
         finally:
             self._line.stop()
+
+
+def _check_no_password(flags: Mapping[str, Any]) -> None:
+    """Everybody on the machine sees the words that a process was started with."""
+    store = str(flags.get("store") or "")
+    if masked(store) != store:
+        raise SetupError(
+            "a password on the command line shows in the list of processes",
+            reason=Reason.BAD_SETTING,
+            about=f"--store {masked(store)}",
+            hint="give the store by DYNAMIC_TABLES_STORE or dynamic-tables.toml, or the password "
+            "by ~/.pgpass",
+        )
 
 
 class _NoEngine:
