@@ -66,7 +66,7 @@ def connect(
             opened.rebuild()
         elif spark is None:  # of a session of the user's, we would have to search the catalog
             _check_not_lost(opened)
-    except BaseException:
+    except BaseException:  # what was opened must not outlive the attempt
         opened.close()
         raise
     return opened

@@ -91,8 +91,8 @@ class Worker:
             return
         try:
             self.ask()
-        except BaseException:
-            self._store.enter(me)  # at the end of the row: another may be able to look
+        except BaseException:  # whatever it was, another may be able to look
+            self._store.enter(me)  # at the end of the row
             raise
 
     def _slot(self) -> None:
