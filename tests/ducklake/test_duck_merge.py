@@ -52,6 +52,7 @@ def test_what_is_missing_is_stored_in_hidden_columns(lake: dt.DynamicTables) -> 
     "query",
     [
         "SELECT k, sum(v) AS s FROM src GROUP BY k",
+        'SELECT k AS "the group", sum(v) AS "select" FROM src GROUP BY k',
         "SELECT sum(v) AS s, min(v) AS least, bool_and(flag) AS every_one FROM src",
         "SELECT sum(v) AS s FROM src GROUP BY k, flag",
         "SELECT k, avg(v) AS a FROM src GROUP BY k HAVING count(*) > 1 OR sum(v) < 4",

@@ -34,9 +34,9 @@ def test_stored_in_place() -> None:
     merging = plan().merging
     assert isinstance(merging, Merging)
     parts = (
-        "(VALUES (1, 1, 5, 1, 0, 0), (2, 1, 5, 1, 0, 0), (3, 1, 5, 1, 0, 0))"
+        "(VALUES (1, 1, 5, 1, 0, 0), (2, 1, 5, 1, 0, 0), (3, 1, 5, 1, 0, 0), (4, 1, 5, 1, 0, 0))"
         " AS p (_dt_k0, _dt_v0, _dt_v1, _dt_v2, _dt_gone, _dt_odd)"
     )
     groups = merging.groups(Emitter("duckdb", Gaps()), parts, f"(FROM {STORED})", TYPES)
     needing = duckdb.sql(f"SELECT _dt_k0 FROM ({groups}) WHERE _dt_needs_rows").fetchall()
-    assert needing == [(1,)]
+    assert needing == [(1,)]  # and not 4, a group that is new
