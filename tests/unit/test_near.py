@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from dynamic_tables.compiler.plan import DeltaPlan, Situation, plan_query
+from dynamic_tables.lake.deltas import SparkLeaves
 
 
 class Leaves:
@@ -36,3 +38,39 @@ def test_a_condition_stands_beside_the_semi_join() -> None:
 
 def test_nothing_is_said_where_nothing_is_known() -> None:
     assert "BETWEEN" not in rows("many")
+
+
+class Frame:
+    """Two keys; Python cannot hold their timestamps, nor what `far` is asked for."""
+
+    def __init__(self, kinds: dict[str, str], *, far: bool = False) -> None:
+        self.schema = {
+            name: SimpleNamespace(dataType=SimpleNamespace(simpleString=lambda kind=kind: kind))
+            for name, kind in kinds.items()
+        }
+        self._far = far
+
+    def select(self, *names: str) -> Frame:
+        kinds = {name: self.schema[name].dataType.simpleString() for name in names}
+        return Frame(kinds, far=self._far or "timestamp" in kinds.values())
+
+    def collect(self) -> list[tuple[int, ...]]:
+        if self._far:
+            raise ValueError("year 10000 is out of range")
+        return [tuple(range(len(self.schema))), tuple(range(len(self.schema)))]
+
+
+def learned(frame: Frame) -> dict[tuple[str, int], Any]:
+    leaves: Any = SimpleNamespace(_known={})
+    held: Any = SimpleNamespace(is_local=True, frame=frame)
+    SparkLeaves.learn(leaves, "keys", held, list(frame.schema))
+    return leaves._known
+
+
+def test_only_keys_that_literals_can_name_are_brought_to_python() -> None:
+    found = learned(Frame({"at": "timestamp", "a": "int", "x": "double", "b": "string"}))
+    assert found == {("keys", 1): (0, 0), ("keys", 3): (1, 1)}
+
+
+def test_dates_that_python_does_not_have_teach_nothing() -> None:
+    assert learned(Frame({"day": "date"}, far=True)) == {}
