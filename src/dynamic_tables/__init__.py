@@ -24,6 +24,7 @@ from dynamic_tables.errors import (
     StatementError,
     UnsupportedSQLError,
 )
+from dynamic_tables.layout.multi import RorderItem, rorder_setup_multi, rorder_single
 from dynamic_tables.layout.plan import RorderPlan, rorder_plan
 from dynamic_tables.layout.ranged import append, create_ranged_table
 from dynamic_tables.layout.report import PartitionReport, RorderReport
@@ -64,6 +65,7 @@ __all__ = [
     "RefreshRecord",
     "RefreshReport",
     "Refused",
+    "RorderItem",
     "RorderPlan",
     "RorderReport",
     "SetupError",
@@ -79,4 +81,6 @@ __all__ = [
     "create_ranged_table",
     "rorder",
     "rorder_plan",
+    "rorder_setup_multi",
+    "rorder_single",
 ]

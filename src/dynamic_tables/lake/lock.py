@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -11,15 +10,9 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from dynamic_tables.errors import Held
 from dynamic_tables.lake import jvm
+from dynamic_tables.lake.local_lock import LOCK_FILE, LOCK_POLL_S, held, threads_excluded
 from dynamic_tables.lake.places import local_path
-from dynamic_tables.reasons import Reason
-
-LOCK_FILE = "_dynamic_tables.lock"  # Delta and VACUUM ignore names that begin with an underscore
-LOCK_POLL_S = 0.05
-_location_locks: dict[str, threading.Lock] = {}
-_location_locks_guard = threading.Lock()
 
 
 @contextmanager
@@ -36,30 +29,8 @@ def commit_lock(
     if folder is None:
         yield
         return
-    with _threads_excluded(location, about=about, wait_s=wait_s):
+    with threads_excluded(location, about=about, wait_s=wait_s):
         yield from _file_locked(spark, folder, about=about, wait_s=wait_s, sleep=sleep)
-
-
-def _held(about: str, wait_s: float) -> Held:
-    return Held(
-        f"somebody else has been committing to it for {wait_s:g} s",
-        reason=Reason.HELD,
-        about=about,
-        hint="wait until it ends, or end it; then refresh again",
-    )
-
-
-@contextmanager
-def _threads_excluded(location: str, *, about: str, wait_s: float) -> Generator[None]:
-    """One thread at a time: closing a file releases all locks that its process has on it."""
-    with _location_locks_guard:
-        lock = _location_locks.setdefault(location, threading.Lock())
-    if not lock.acquire(timeout=wait_s):
-        raise _held(about, wait_s)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _file_locked(
@@ -70,7 +41,7 @@ def _file_locked(
         deadline = time.monotonic() + wait_s
         while (lock := _try_lock(file)) is None:
             if time.monotonic() > deadline:
-                raise _held(about, wait_s)
+                raise held(about, wait_s)
             sleep(LOCK_POLL_S)
         try:
             yield

@@ -24,11 +24,11 @@ from dynamic_tables.lake.base import Stamp
 from dynamic_tables.lake.holding import Kept
 from dynamic_tables.lake.jvm import DELTA, Java
 from dynamic_tables.lake.marking import ADD_FILE_DATA_CHANGE, Mark, copied, marks_of, now_ms
+from dynamic_tables.lake.row_groups.order import PARTIAL
 from dynamic_tables.names import quote
 
 CHANGE_TYPE = "_change_type"  # Delta's writer puts rows that have one into the change feed
 FEED_BY_FILES = 0.1  # of the rows that readers of marked files read; if more go, none are written
-PARTIAL = "dynamic_tables.partial"  # tag of files whose rows add to groups stored elsewhere
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 

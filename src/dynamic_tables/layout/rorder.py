@@ -51,7 +51,7 @@ def rorder(
     """
     from dynamic_tables.lake.row_groups.opening import opened  # noqa: PLC0415  needs pyspark
 
-    _check_positive(
+    check_positive(
         values_per_row_group=values_per_row_group,
         rows_per_row_group=rows_per_row_group,
         max_row_group_bytes=max_row_group_bytes,
@@ -129,7 +129,7 @@ def _natively(
     )
 
 
-def _check_positive(**numbers: int | None) -> None:
+def check_positive(**numbers: int | None) -> None:
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise InvalidInput(

@@ -20,9 +20,9 @@ from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.jvm import Java
-from dynamic_tables.lake.row_groups.order import ORDER_TAG
+from dynamic_tables.lake.row_groups.order import ORDER_TAG, PARTIAL
 from dynamic_tables.lake.row_groups.schemas import Schema
-from dynamic_tables.lake.transaction import PARTIAL, all_files
+from dynamic_tables.lake.transaction import all_files
 from dynamic_tables.names import RESERVED_PREFIX
 from dynamic_tables.reasons import Reason
 

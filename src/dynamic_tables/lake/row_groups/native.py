@@ -22,7 +22,8 @@ from dynamic_tables.errors import InternalError, InvalidInput, Refused
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_conflict
 from dynamic_tables.lake.row_groups import verifying
 from dynamic_tables.lake.row_groups.files import PARTITION
-from dynamic_tables.lake.row_groups.schemas import leaf_count, ranged_column
+from dynamic_tables.lake.row_groups.refusals import ranged_column
+from dynamic_tables.lake.row_groups.schemas import leaf_count
 from dynamic_tables.lake.row_groups.sizes import TASK_BYTES
 from dynamic_tables.names import RESERVED_PREFIX, quote
 from dynamic_tables.reasons import Reason

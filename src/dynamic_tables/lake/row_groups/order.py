@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dynamic_tables.lake.row_groups.sizes import ROW_GROUP_BYTES
 
 ORDER_TAG = "dynamic_tables.row_groups"  # of files that are in order: in which
+PARTIAL = "dynamic_tables.partial"  # of files whose rows add to groups stored elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

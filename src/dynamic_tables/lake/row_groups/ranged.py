@@ -21,7 +21,7 @@ from dynamic_tables.errors import InvalidInput, Refused
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.ranges import has_literal, literal_of
-from dynamic_tables.lake.row_groups.schemas import RANGE_SUFFIX, ranged_column
+from dynamic_tables.lake.row_groups.refusals import RANGE_SUFFIX, ranged_column
 from dynamic_tables.names import TableName, quote
 from dynamic_tables.reasons import Reason
 

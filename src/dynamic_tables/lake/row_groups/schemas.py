@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column
@@ -29,14 +29,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dynamic_tables.errors import InvalidInput, Refused
 from dynamic_tables.lake.jvm import Java, items, option
+from dynamic_tables.lake.row_groups.refusals import (
+    no_column,
+    partition_column,
+    unfit_column,
+    unknown_type,
+)
 from dynamic_tables.lake.row_groups.statistics import Leaf
 from dynamic_tables.names import quote
-from dynamic_tables.reasons import Reason
 
 PHYSICAL_NAME, FIELD_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
-RANGE_SUFFIX = "_range"  # of a partition column that names the column whose values it groups
 EXACT = (
     *(BinaryType, BooleanType, ByteType, DateType, DecimalType, IntegerType, LongType, ShortType),
     *(StringType, TimestampNTZType, TimestampType),
@@ -65,30 +68,14 @@ class Schema:
         for field in self.columns:
             if field.name.lower() == name.lower():
                 return self._usable(field, what)
-        raise InvalidInput(
-            f"there is no column {name!r}, which {what} names",
-            reason=Reason.BAD_COLUMNS,
-            about=self.table,
-            hint=f"its columns: {', '.join(self.columns.names)}",
-        )
+        raise no_column(name, what=what, table=self.table, known=self.columns.names)
 
     def _usable(self, field: StructField, what: str) -> StructField:
         if field.name in self.partition_columns:
-            raise InvalidInput(
-                f"{what} names the partition column {field.name!r}, whose values have files of"
-                " their own",
-                reason=Reason.BAD_COLUMNS,
-                about=self.table,
-                hint="name a column that varies inside the partitions",
-            )
+            raise partition_column(field.name, what=what, table=self.table)
         if not isinstance(field.dataType, EXACT):
-            raise InvalidInput(
-                f"{what} names {field.name!r}, and readers skip no row groups by columns of type"
-                f" {field.dataType.simpleString()}",
-                reason=Reason.BAD_COLUMNS,
-                about=self.table,
-                hint="name a column of whole numbers, decimals, texts, dates or timestamps",
-            )
+            kind = field.dataType.simpleString()
+            raise unfit_column(field.name, kind, what=what, table=self.table)
         return field
 
     def physical_name(self, field: StructField) -> str:
@@ -145,20 +132,6 @@ class Schema:
             case MapType():
                 yield from self._ids(kind.keyType, (*path, "key"))
                 yield from self._ids(kind.valueType, (*path, "value"))
-
-
-def ranged_column(partition_columns: Sequence[str], table: str) -> str:
-    """The column that the partition column `<column>_range` names."""
-    ranges = [name for name in partition_columns if name.lower().endswith(RANGE_SUFFIX)]
-    if len(ranges) == 1:
-        return ranges[0][: -len(RANGE_SUFFIX)]
-    raise InvalidInput(
-        "nothing says by which column: no single partition column is called"
-        f" <column>{RANGE_SUFFIX}",
-        reason=Reason.BAD_COLUMNS,
-        about=table,
-        hint="name it: unique_by='customer'",
-    )
 
 
 def leaf_count(field: StructField) -> int:
@@ -224,10 +197,4 @@ def _check_types(kind: DataType, table: str, above: str = "") -> None:
             _check_types(kind.keyType, table, f"{above}.key")
             _check_types(kind.valueType, table, f"{above}.value")
         case _ if not isinstance(kind, KNOWN) or "collate" in kind.simpleString().lower():
-            raise Refused(
-                f"its column {above!r} is of type {kind.simpleString()}, which the engine `arrow`"
-                " does not know",
-                reason=Reason.TABLE_FEATURE,
-                about=table,
-                hint="engine='native' lets Spark write the files",
-            )
+            raise unknown_type(above, kind.simpleString(), table)

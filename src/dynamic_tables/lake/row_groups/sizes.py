@@ -11,6 +11,7 @@ FILE_BYTES_AT_MOST = 128 * 2**20
 TASK_BYTES = 64 * 2**20  # of old files, that one task sorts and writes
 SMALL_TASK_BYTES = 8 * 2**20  # a further task does not pay for less
 ROW_GROUP_BYTES = 64 * 2**20  # at most, in memory; files hold them packed
+HELD_BYTES = 512 * 2**20  # of rows in memory, where one process sorts a partition
 
 
 def least_file_bytes(size: int) -> int:

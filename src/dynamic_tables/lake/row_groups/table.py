@@ -30,7 +30,8 @@ from dynamic_tables.lake.row_groups.files import (
     states_of,
 )
 from dynamic_tables.lake.row_groups.order import Order
-from dynamic_tables.lake.row_groups.schemas import Schema, ranged_column, schema_of
+from dynamic_tables.lake.row_groups.refusals import ranged_column
+from dynamic_tables.lake.row_groups.schemas import Schema, schema_of
 from dynamic_tables.lake.row_groups.sizes import (
     SMALL_TASK_BYTES,
     TASK_BYTES,

@@ -1,0 +1,251 @@
+"""A version of a table, by the log: its protocol, its metadata and its files.
+
+The newest complete checkpoint and the commits after it are read and folded, as the protocol asks:
+a file is known by its path and its deletion vector, so that a commit may exchange the one for the
+other. A gap in the log is an error: without the commit nobody knows what it did.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from dynamic_tables.errors import InternalError, InvalidInput, Refused
+from dynamic_tables.lake.plain_delta.checkpoints import Checkpoint, newest_checkpoint, written_in
+from dynamic_tables.lake.plain_delta.store import LOG, Store
+from dynamic_tables.reasons import Reason
+
+COMMIT = ".json"
+DIGITS = 20  # of a version in the name of its commit
+ROW_TRACKING = "delta.rowTracking"  # the domain that keeps the highest row id
+LOOKS = 3  # while old commits are cleaned up between listing and reading
+IMPLIED = {  # features that older tables have by their version, for readers and writers
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+FEATURES_FROM = 7  # version of writers from which features are named one by one
+READER_VERSIONS, WRITER_VERSIONS = 3, 7  # known here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """What readers and writers of a table must know."""
+
+    reader: int
+    writer: int
+    features: frozenset[str]
+
+    @classmethod
+    def of(cls, action: Mapping[str, Any]) -> Protocol:
+        """From the log.
+
+        >>> sorted(Protocol.of({"minReaderVersion": 1, "minWriterVersion": 3}).features)
+        ['appendOnly', 'checkConstraints', 'invariants']
+        """
+        writer = action["minWriterVersion"]
+        named = {*(action.get("readerFeatures") or ()), *(action.get("writerFeatures") or ())}
+        if writer < FEATURES_FROM:
+            named |= {name for since, names in IMPLIED.items() if writer >= since for name in names}
+        return cls(reader=action["minReaderVersion"], writer=writer, features=frozenset(named))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """Columns and properties of a table."""
+
+    id: str
+    schema: str  # JSON
+    partition_columns: tuple[str, ...]
+    configuration: Mapping[str, str]
+
+    @classmethod
+    def of(cls, action: Mapping[str, Any]) -> Metadata:
+        return cls(
+            id=action["id"],
+            schema=action["schemaString"],
+            partition_columns=tuple(action.get("partitionColumns") or ()),
+            configuration=dict(action.get("configuration") or {}),
+        )
+
+    def is_on(self, key: str) -> bool:
+        return self.configuration.get(key, "").lower() == "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file of rows."""
+
+    path: str  # as the log has it
+    size: int
+    partition_values: Mapping[str, str | None]
+    vector: Mapping[str, Any] | None  # which of its rows are gone
+    tags: Mapping[str, str]
+    statistics: str | None
+    base_row_id: int | None
+    commit_version: int | None  # of its rows, unless they say otherwise
+
+    @classmethod
+    def of(cls, action: Mapping[str, Any]) -> File:
+        return cls(
+            path=action["path"],
+            size=action["size"],
+            partition_values=dict(action.get("partitionValues") or {}),
+            vector=_without_nothing(action.get("deletionVector")),
+            tags=dict(action.get("tags") or {}),
+            statistics=action.get("stats"),
+            base_row_id=action.get("baseRowId"),
+            commit_version=action.get("defaultRowCommitVersion"),
+        )
+
+    @property
+    def state(self) -> tuple[str, str | None]:
+        """What changes whenever rows of the file go."""
+        return state_of({"path": self.path, "deletionVector": self.vector})
+
+
+def state_of(action: Mapping[str, Any]) -> tuple[str, str | None]:
+    """By what an `add` or a `remove` knows its file."""
+    vector = action.get("deletionVector")
+    known = None
+    if vector:
+        offset = vector.get("offset")
+        place = f"{vector['storageType']}{vector['pathOrInlineDv']}"
+        known = place if offset is None else f"{place}@{offset}"
+    return unquote(action["path"]), known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A version of a table."""
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    files: Mapping[tuple[str, str | None], File]  # by their states
+    highest_row_id: int | None  # that was given away; None: the table tracks no rows
+
+
+class _State:
+    """What is known of a table after some actions."""
+
+    def __init__(self, known: Snapshot | None = None) -> None:
+        self.protocol = known.protocol if known else None
+        self.metadata = known.metadata if known else None
+        self.files = dict(known.files) if known else {}
+        self.highest_row_id = known.highest_row_id if known else None
+
+    def take(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        """The actions of one commit: it may exchange a file for itself, in any order."""
+        added = []
+        for action in actions:
+            if (file := action.get("add")) is not None:
+                added.append(File.of(file))
+            elif (file := action.get("remove")) is not None:
+                self.files.pop(state_of(file), None)
+            elif (metadata := action.get("metaData")) is not None:
+                self.metadata = Metadata.of(metadata)
+            elif (protocol := action.get("protocol")) is not None:
+                self.protocol = Protocol.of(protocol)
+            elif (domain := action.get("domainMetadata")) is not None:
+                self._take_domain(domain)
+        self.files.update((file.state, file) for file in added)
+
+    def _take_domain(self, domain: Mapping[str, Any]) -> None:
+        if domain["domain"] == ROW_TRACKING:
+            mark = json.loads(domain["configuration"] or "{}").get("rowIdHighWaterMark")
+            self.highest_row_id = None if domain.get("removed") else mark
+
+    def snapshot(self, version: int, location: str) -> Snapshot:
+        if self.protocol is None or self.metadata is None:
+            raise InternalError(
+                f"its log has no protocol or no metadata up to version {version}",
+                reason=Reason.LAKE_CHANGED,
+                about=location,
+            )
+        return Snapshot(
+            version=version,
+            protocol=self.protocol,
+            metadata=self.metadata,
+            files=self.files,
+            highest_row_id=self.highest_row_id,
+        )
+
+
+def newest(store: Store, known: Snapshot | None = None) -> Snapshot:
+    """The newest version; what is known of an older one is not read again."""
+    for look in range(LOOKS):
+        try:
+            return _read(store, known)
+        except FileNotFoundError:  # cleaned up since it was listed; or it is not there at all
+            known = None
+            if look == LOOKS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _read(store: Store, known: Snapshot | None) -> Snapshot:
+    names = store.log_names()
+    commits = {int(name[:DIGITS]) for name in names if _is_commit(name)}
+    checkpoint = newest_checkpoint(names)
+    start = _start(known, checkpoint, commits)
+    if start is None and not commits:
+        raise InvalidInput(
+            "there is no Delta table here", reason=Reason.UNKNOWN_SOURCE, about=store.location
+        )
+    if isinstance(start, Checkpoint):
+        state, version = _State(), start.version
+        state.take(written_in(store, start))
+    else:
+        state, version = _State(start), start.version if start else -1
+    last = max(commits, default=version)
+    for following in range(version + 1, last + 1):
+        if following not in commits:
+            raise Refused(
+                f"its log lacks version {following}, and no checkpoint stands for it",
+                reason=Reason.HISTORY_GONE,
+                about=store.location,
+                hint="RESTORE the table to a version that can be read, or copy it",
+            )
+        state.take(actions_of(store, following))
+    return state.snapshot(max(version, last), store.location)
+
+
+def _start(
+    known: Snapshot | None, checkpoint: Checkpoint | None, commits: set[int]
+) -> Snapshot | Checkpoint | None:
+    """From where the log is folded: what is known, if all commits since then are there."""
+    if known is not None:
+        last = max(commits, default=known.version)
+        if all(version in commits for version in range(known.version + 1, last + 1)):
+            return known
+    return checkpoint
+
+
+def _is_commit(name: str) -> bool:
+    return name.endswith(COMMIT) and name[:DIGITS].isdigit() and len(name) == DIGITS + len(COMMIT)
+
+
+def commit_path(version: int) -> str:
+    """
+    >>> commit_path(7)
+    '_delta_log/00000000000000000007.json'
+    """
+    return f"{LOG}/{version:0{DIGITS}}{COMMIT}"
+
+
+def actions_of(store: Store, version: int) -> Iterator[dict[str, Any]]:
+    """What a commit did."""
+    for line in store.read(commit_path(version)).splitlines():
+        if line.strip():
+            yield json.loads(line)
+
+
+def _without_nothing(vector: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A checkpoint has all fields, a commit those that say something."""
+    return {key: value for key, value in vector.items() if value is not None} if vector else None
