@@ -8,9 +8,13 @@ others keep them. Readers that do not know Delta are given the files that its st
 
 from __future__ import annotations
 
+import re
 import statistics
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -210,29 +214,92 @@ def refresh_sources(tables: dt.DynamicTables, keys: int) -> None:
     tables.rorder("in_order", unique_by="k", values_per_row_group=values)
 
 
+@contextmanager
+def counting(process: int, folder: str) -> Generator[list[int]]:
+    """Bytes that a process reads from the files of rows in a folder, by its system calls.
+
+    It makes the process slow; without strace nothing is counted.
+    """
+    found: list[int] = []
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8", errors="replace") as calls:
+        watch = ["strace", "-f", "-q", "-y", "-e", "trace=read,pread64", "-o", calls.name]
+        tracer = subprocess.Popen([*watch, "-p", str(process)], stderr=subprocess.DEVNULL)
+        time.sleep(2)  # until all threads are watched
+        try:
+            yield found
+        finally:
+            tracer.terminate()
+            tracer.wait()
+        found.append(sum(size for path, size in _calls(calls) if folder in path))
+
+
+CALL = re.compile(r"(\d+) +(?:read|pread64)\(\d+<([^>]*)>")  # thread, path
+RETURNED = re.compile(r"^(\d+) .* = (\d+)$")  # also of a call that another thread interrupted
+
+
+def _calls(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Files of rows and the bytes of each call; those of the log do not count."""
+    open_: dict[str, str] = {}
+    for line in lines:
+        if (call := CALL.match(line)) is not None:
+            open_[call[1]] = call[2]
+        if (end := RETURNED.match(line)) is not None:
+            path = open_.pop(end[1], "")
+            if path.endswith(".parquet") and "_delta_log" not in path:
+                yield path, int(end[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a refresh read: of its source, and in all; its seconds are those of another one."""
+
+    source: int
+    everything: int
+    seconds: float
+
+
 def refreshes(tables: dt.DynamicTables, keys: int) -> str:
-    """Bytes that the JVM reads while 100 keys, neighbours or not, are recomputed."""
+    """What is read while 100 keys, neighbours or not, are recomputed."""
     refresh_sources(tables, keys)
-    jvm: Any = tables.spark.sparkContext._gateway.proc
     for name in SOURCES:
         tables.create(f"of_{name}", f"SELECT k, count(DISTINCT v) AS n FROM {name} GROUP BY k")
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    found: dict[tuple[str, str], Read] = {}
     for number in range(2):
         for spread, step in (("neighbours", 1), ("all over", keys // CHANGED)):
             changed = f"SELECT {number} + id * {step}, -id, 'new' FROM range({CHANGED})"
             for name in SOURCES:
                 tables.sql(f"INSERT INTO {name} {changed}")
-                before, begun = bytes_read(jvm.pid), time.perf_counter()
-                record = tables.refresh(f"of_{name}", strategy="keys")[f"of_{name}"]
-                assert record.strategy == "keys"
-                size = bytes_read(jvm.pid) - before
-                found.setdefault((spread, name), []).append((size, time.perf_counter() - begun))
-    lines = ["| changed keys | source | MB read | times fewer | s |", "|---|---|---|---|---|"]
-    for (spread, name), turns in found.items():
-        megabytes, seconds = (statistics.median(turn) for turn in zip(*turns[1:], strict=True))
-        base = statistics.median(size for size, _ in found[spread, SOURCES[0]][1:])
-        fewer = base / megabytes
-        lines.append(f"| {spread} | {name} | {megabytes / 1e6:.1f} | {fewer:.1f} | {seconds:.1f} |")
+                timed = found.get((spread, name))
+                found[spread, name] = refreshed(tables, name, timed.seconds if timed else None)
+                print(spread, name, found[spread, name], flush=True)
+    return told(found)
+
+
+def refreshed(tables: dt.DynamicTables, name: str, timed: float | None) -> Read:
+    """The first time it is timed, the second time its bytes are counted."""
+    process: Any = tables.spark.sparkContext._gateway.proc
+    folder = tables.sql(f"DESCRIBE DETAIL {name}").collect()[0].location.removeprefix("file:")
+    watched = counting(process.pid, f"{folder}/") if timed is not None else nullcontext([])
+    with watched as source:
+        before, begun = bytes_read(process.pid), time.perf_counter()
+        record = tables.refresh(f"of_{name}", strategy="keys")[f"of_{name}"]
+        seconds, everything = time.perf_counter() - begun, bytes_read(process.pid) - before
+    assert record.strategy == "keys"
+    return Read(source[0] if source else 0, everything, timed or seconds)
+
+
+def told(found: Mapping[tuple[str, str], Read]) -> str:
+    lines = [
+        "| changed keys | source | MB of the source | times fewer | MB in all | times fewer | s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (spread, name), read in found.items():
+        base = found[spread, SOURCES[0]]
+        cells = [
+            f"{read.source / 1e6:.2f} | {base.source / max(read.source, 1):.1f}",
+            f"{read.everything / 1e6:.1f} | {base.everything / read.everything:.1f}",
+        ]
+        lines.append(f"| {spread} | {name} | {' | '.join(cells)} | {read.seconds:.1f} |")
     return "\n".join(lines)
 
 

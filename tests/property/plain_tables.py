@@ -109,7 +109,8 @@ def _json(kind: Any, mapped: bool) -> Any:
     made = {k: v if k == "type" else _json(v, mapped) for k, v in kind.items() if k != "fields"}
     if "fields" in kind:
         made["fields"] = [column.json(mapped) for column in kind["fields"]]
-    return made | {"containsNull": True, "valueContainsNull": True}
+    nulls = {"array": "containsNull", "map": "valueContainsNull"}.get(kind["type"])
+    return made | ({nulls: True} if nulls else {})
 
 
 def _arrow(kind: Any, mapped: bool) -> pa.DataType:
@@ -176,7 +177,7 @@ class Table:
         return {"protocol": {**known, "readerFeatures": read, "writerFeatures": read + also}}
 
     def metadata(self) -> dict[str, Any]:
-        parts = [Column(name, kind, name, 900) for name, kind in self.parts.items()]
+        parts = [Column(n, k, n, 900 + place) for place, (n, k) in enumerate(self.parts.items())]
         properties = {
             "delta.columnMapping.mode": self.mapping,
             "delta.columnMapping.maxColumnId": "999",
@@ -352,7 +353,7 @@ class Table:
             rows = [*file["rows"].values()]
             ids = [row["ids"] for row in rows]
             bare = [
-                {c.physical: _now(row.get(c.physical), c.kind) for c in self.columns}
+                {c.physical: as_now(row.get(c.physical), c.kind) for c in self.columns}
                 for row in rows
             ]
             table = pa.Table.from_pylist(bare, self.physical)
@@ -362,7 +363,7 @@ class Table:
         return found
 
 
-def _now(value: Any, kind: Any) -> Any:
+def as_now(value: Any, kind: Any) -> Any:
     """A day that became an instant is its midnight."""
     early = kind == "timestamp_ntz" and isinstance(value, date) and not isinstance(value, datetime)
     return datetime.fromisoformat(value.isoformat()) if early else value

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import dynamic_tables as dt
+from dynamic_tables.lake.row_groups import ranged
 
 pytestmark = pytest.mark.spark
 
@@ -69,3 +70,12 @@ def test_rows_that_do_not_fit(shared: dt.DynamicTables) -> None:
     dt.create_ranged_table("narrow", "k INT, v INT", by="k", ranges=[1], spark=shared.spark)
     with pytest.raises(dt.InvalidInput, match="other columns than the table: v"):
         dt.append("narrow", [{"k": 1}], spark=shared.spark)
+
+
+def test_a_table_without_its_check_is_not_left_behind(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranged, "_check_sql", lambda *_: "no_such_column > 1")
+    with pytest.raises(dt.InvalidInput, match="no_such_column"):
+        dt.create_ranged_table("half", "n INT", by="n", ranges=[1], spark=shared.spark)
+    assert not shared.spark.catalog.tableExists("half")

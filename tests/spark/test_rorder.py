@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -213,6 +214,27 @@ def test_executors_that_cannot_write_are_told_of(
         dt.rorder("closed", unique_by="k", spark=shared.spark)
     assert failed.value.about == "default.closed"
     assert newest(shared, "closed") == 2
+
+
+def test_object_stores_are_tried_before_the_work(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors write there with credentials of their own; without, nothing is sorted first."""
+    make(shared, "remote")
+    right, place = RowGroupTable._target, shared.sql("DESCRIBE DETAIL remote").collect()[0].location
+
+    def remote(table: RowGroupTable, *arguments: Any) -> Target:
+        return replace(right(table, *arguments), root=root)
+
+    monkeypatch.setattr(RowGroupTable, "_target", remote)
+    root = "file:///proc/nowhere"
+    with pytest.raises(dt.Refused, match="engine='native'") as refused:
+        dt.rorder("remote", unique_by="k", spark=shared.spark)
+    assert refused.value.reason == "NO_PERMISSION"
+    assert newest(shared, "remote") == 2
+    root = place.replace("file:", "file://")
+    assert len(dt.rorder("remote", unique_by="k", spark=shared.spark).ordered) == 5
+    assert not list(Path(place.removeprefix("file:")).glob("_dynamic_tables.probe*"))
 
 
 def test_the_range_column_names_the_column(shared: dt.DynamicTables) -> None:

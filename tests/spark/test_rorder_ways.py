@@ -100,6 +100,30 @@ def test_native_refuses_to_lose_row_ids(tables: dt.DynamicTables) -> None:
         dt.rorder("no_such", unique_by="k", engine="native", spark=tables.spark)
 
 
+def test_native_compares_what_spark_does_not_hash(tables: dt.DynamicTables) -> None:
+    """A VARIANT has no hash; it is compared all the same."""
+    tables.sql("CREATE TABLE free (k INT, v VARIANT, s STRUCT<a: VARIANT>) USING delta")
+    one = "parse_json('{\"a\": ' || id || '}')"
+    tables.sql(f"INSERT INTO free SELECT id % 3, {one}, named_struct('a', {one}) FROM range(30)")
+    text = "SELECT k, to_json(v), to_json(s) FROM free"
+    before = bag(tables.sql(text).collect())
+    report = dt.rorder("free", unique_by="k", engine="native", spark=tables.spark)
+    assert report.version == 2
+    assert bag(tables.sql(text).collect()) == before
+
+
+def test_native_takes_whole_partitions_only(tables: dt.DynamicTables) -> None:
+    """By a condition on other columns Delta would replace single rows, and readers would see it."""
+    version = tables.sql("DESCRIBE HISTORY events LIMIT 1").collect()[0].version
+    with pytest.raises(dt.InvalidInput, match="only partition columns") as refused:
+        dt.rorder(
+            "events", unique_by="entity", engine="native", where="day = 1 AND entity = 3",
+            spark=tables.spark,
+        )  # fmt: skip
+    assert refused.value.reason == "BAD_COLUMNS"
+    assert tables.sql("DESCRIBE HISTORY events LIMIT 1").collect()[0].version == version
+
+
 def test_a_plan_writes_nothing(tables: dt.DynamicTables) -> None:
     history = "DESCRIBE HISTORY events LIMIT 1"
     version = tables.sql(history).collect()[0].version

@@ -24,11 +24,15 @@ import pytest
 from plain_tables import Table, random_table
 
 import dynamic_tables as dt
+from dynamic_tables.lake.plain_delta import reading
+from dynamic_tables.lake.row_groups import single
 
 
 @pytest.fixture(autouse=True)
-def _pandas_is_not_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What conftest says of it is not what Arrow understands."""
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read in several; and of pandas Arrow does not understand what conftest says."""
+    monkeypatch.setattr(reading, "BATCH_ROWS", 7)
+    monkeypatch.setattr(single, "BATCH_ROWS", 11)
     monkeypatch.delitem(sys.modules, "pandas", raising=False)
 
 

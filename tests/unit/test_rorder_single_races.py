@@ -191,6 +191,7 @@ def test_too_many_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Store, "create", late)
     with pytest.raises(dt.Held):
         dt.rorder_single(item)
+    assert list(tmp_path.rglob("part-*.parquet")) == []
 
 
 def test_rows_that_differ_are_not_committed(
@@ -412,3 +413,39 @@ def test_processes_race_without_pyspark(tmp_path: Path) -> None:
     assert became["ordered"] == 2
     assert set(became) <= {"ordered", "changed", "as_it_was"}
     assert rows(tmp_path) == before
+
+
+VICTIM = """
+import os, signal, sys
+import dynamic_tables as dt
+from dynamic_tables.steps import observing
+
+def observe(step, table):
+    if step == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with observing(observe):
+    dt.rorder_single(dt.rorder_setup_multi(sys.argv[1], unique_by="k")[0])
+"""
+
+
+def test_kill_at_every_step(tmp_path: Path) -> None:
+    """The table is as it was, or done; nobody who comes later waits for the dead."""
+    victims = {}
+    for step in LayoutStep:
+        root = tmp_path / step
+        table = made(root)
+        command = [sys.executable, "-c", VICTIM, str(root), step.value]
+        victims[step] = (root, table, rows(root), subprocess.Popen(command))
+    for step, (root, table, before, victim) in victims.items():
+        assert victim.wait(timeout=120) == -9
+        done = step is LayoutStep.EXCHANGED
+        assert log.newest(Store(str(root))).version == table.version + done
+        assert rows(root) == before
+        became = {dt.rorder_single(i).partitions[0].became for i in pieces(root)}
+        assert became == {"ordered"}
+        assert rows(root) == before
+
+
+def pieces(root: Path) -> tuple[dt.RorderItem, ...]:
+    return dt.rorder_setup_multi(root, unique_by="k")

@@ -69,7 +69,7 @@ class Reader:
             sizes = [footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)]
             rows = footer.num_rows
         gone = rows_gone(self._store, file.vector) if file.vector else None
-        if gone is not None and len(gone) and gone[len(gone) - 1] >= rows:
+        if gone and gone.max() >= rows:
             raise self._refused(file, "its deletion vector names rows that it has not")
         if self._columns.row_ids and None in (file.base_row_id, file.commit_version):
             raise self._refused(file, "the log tells no row ids of it")
@@ -150,14 +150,14 @@ class Reader:
         return batch.filter(pa.array(stay))
 
     def _check_statistics(self, source: Source, found: Statistics) -> None:
-        """Also of files with deletion vectors: NULLs were counted with all rows, if at all."""
+        """Of a file with a deletion vector, NULLs may be counted with or without what is gone."""
         told = json.loads(source.file.statistics or "{}")
         rows = told.get("numRecords")
         if found.rows != source.rows or rows not in (None, source.rows):
             raise self._refused(
                 source.file, f"it has {found.rows} rows, and the log tells of {rows}"
             )
-        if not told.get("tightBounds", True):
+        if source.gone is not None or not told.get("tightBounds", True):
             return
         read = json.loads(found.as_json())["nullCount"]
         for path, nulls in _flat(told.get("nullCount") or {}):

@@ -108,6 +108,7 @@ class NativeTable:
         self, unique_by: str, sort_by: Sequence[str], where: str | None, rows_per_row_group: int
     ) -> int:
         """Write the rows in order; the new version comes back."""
+        self._check_where(where)
         rows = self._read()
         order = [quote(name) for name in (*self.detail.partition_columns, unique_by)]
         try:
@@ -129,6 +130,22 @@ class NativeTable:
         with _settings(self._spark, verifying.SETTINGS):
             self._verify(version)
         return version
+
+    def _check_where(self, where: str | None) -> None:
+        """Delta would replace single rows by a condition on others, which readers would see."""
+        if where is None:
+            return
+        parts = [self.columns[name] for name in self.detail.partition_columns]
+        try:
+            nothing = self._spark.createDataFrame([], StructType(parts))
+            nothing.where(where).schema  # noqa: B018  analyses the condition
+        except SPARK_FAULTS as error:
+            raise InvalidInput(
+                f"only partition columns choose whole files: {headline(error)}",
+                reason=Reason.BAD_COLUMNS,
+                about=f"where {where!r}",
+                hint=f"partition columns: {', '.join(self.detail.partition_columns) or 'none'}",
+            ) from error
 
     def _saved(self, write: DataFrameWriter) -> None:
         try:

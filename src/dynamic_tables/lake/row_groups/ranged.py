@@ -52,12 +52,18 @@ def create(
         spark.sql(
             f"CREATE TABLE {name.sql} ({listed}, {generated}) USING delta PARTITIONED BY ({number})"
         )
-        spark.sql(
-            f"ALTER TABLE {name.sql} ADD CONSTRAINT {CONSTRAINT}"
-            f" CHECK ({_check_sql(key, number, ends)})"
-        )
+        _constrain(spark, name, _check_sql(key, number, ends))
     except AnalysisException as error:
         raise InvalidInput(headline(error), reason=Reason.ANALYSIS_FAILED, about=called) from error
+
+
+def _constrain(spark: SparkSession, name: TableName, check: str) -> None:
+    """Add the CHECK; a table that cannot have it is not left behind."""
+    try:
+        spark.sql(f"ALTER TABLE {name.sql} ADD CONSTRAINT {CONSTRAINT} CHECK ({check})")
+    except BaseException:
+        spark.sql(f"DROP TABLE IF EXISTS {name.sql}")
+        raise
 
 
 def _columns(spark: SparkSession, columns: str, called: str) -> StructType:

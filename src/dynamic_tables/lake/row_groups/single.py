@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow.compute import SortOptions, call_function
 
-from dynamic_tables.errors import InternalError, Refused
+from dynamic_tables.errors import Held, InternalError, Refused
 from dynamic_tables.lake.plain_delta import log
 from dynamic_tables.lake.plain_delta.columns import Columns
 from dynamic_tables.lake.plain_delta.log import File, Snapshot
@@ -127,7 +127,7 @@ def put_in_order(table: PlainTable, part: Part, order: Order, *, held_bytes: int
     reached(LayoutStep.VERIFIED, table.name)
     try:
         version = swapped(table.store, table.snapshot, part.files, files, order.tag, part.values)
-    except Refused:
+    except (Held, Refused):  # nothing was committed; of another error that is not known
         work.discard(files)
         raise
     reached(LayoutStep.EXCHANGED, table.name)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from dynamic_tables.errors import InternalError, InvalidInput
+from dynamic_tables.errors import InternalError, InvalidInput, Refused
 from dynamic_tables.lake import jvm
-from dynamic_tables.lake.faults import SPARK_FAULTS
+from dynamic_tables.lake.faults import SPARK_FAULTS, headline
 from dynamic_tables.lake.lock import commit_lock
 from dynamic_tables.lake.places import local_path
 from dynamic_tables.lake.row_groups import statistics, verifying, writing
@@ -106,8 +106,32 @@ class RowGroupTable:
             return writing.told(writing.written(target, batches))
 
         with self._active():
+            self._probe(target)
             made = map_in_arrow(self._sorted(partitions, order), task, NEW_FILE_COLUMNS)
             return [NewFile(**row.asDict()) for row in made.collect()]
+
+    def _probe(self, target: Target) -> None:
+        """Whether executors can write there with Arrow, which has credentials of its own.
+
+        Rows would be sorted for long before the first of them fails.
+        """
+        if "://" not in target.root:
+            return
+
+        def task(_batches: Batches) -> Batches:
+            return writing.probed(target.root)
+
+        rows = self._session.range(1)
+        try:
+            map_in_arrow(rows, task, "name STRING").collect()
+        except SPARK_FAULTS as error:
+            raise Refused(
+                f"executors cannot write to it with Arrow: {headline(error)}",
+                reason=Reason.NO_PERMISSION,
+                about=self.name,
+                hint="give them credentials in their environment, or use engine='native', which"
+                " writes with Spark's",
+            ) from error
 
     def _target(self, partitions: Sequence[Partition], order: Order) -> Target:
         names = {f.name: self.schema.physical_name(f) for f in self.schema.stored}

@@ -10,7 +10,14 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from dynamic_tables.lake.row_groups.files import PARTITION
 from dynamic_tables.names import RESERVED_PREFIX, quote
@@ -45,6 +52,35 @@ def _with_nulls(value: Column, kind: DataType) -> Iterator[Column]:
     yield value.isNull()
     fields = getattr(kind, "fields", None)
     if fields is None:
-        yield value
+        yield _hashable(value, kind)
     for field in fields or ():
         yield from _with_nulls(value.getField(field.name), field.dataType)
+
+
+def _hashable(value: Column, kind: DataType) -> Column:
+    """What Spark hashes as it is: a VARIANT it does not hash at all, and texts with a collation
+    only as far as this tells them apart."""
+    said = kind.simpleString().lower()
+    if "variant" in said:
+        return F.to_json(F.struct(value.alias("value")), {"ignoreNullFields": "false"})
+    return value.cast(_without_collation(kind)) if "collate" in said else value
+
+
+def _without_collation(kind: DataType) -> DataType:
+    """
+    >>> _without_collation(ArrayType(StringType("UNICODE_CI"))).simpleString()
+    'array<string>'
+    """
+    match kind:
+        case StringType():
+            return StringType()
+        case ArrayType():
+            return ArrayType(_without_collation(kind.elementType))
+        case MapType():
+            inner = _without_collation(kind.keyType), _without_collation(kind.valueType)
+            return MapType(*inner)
+        case StructType():
+            return StructType(
+                [StructField(f.name, _without_collation(f.dataType)) for f in kind.fields]
+            )
+    return kind

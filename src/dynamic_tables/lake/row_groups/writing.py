@@ -82,6 +82,16 @@ def written(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[NewFi
     yield from order.end()
 
 
+def probed(root: str) -> Iterator[pa.RecordBatch]:
+    """Write a small file and delete it; raises if that is not possible."""
+    files, folder = file_system(root)
+    name = f"_dynamic_tables.probe-{uuid4()}"  # Delta and VACUUM ignore it
+    with files.open_output_stream(f"{folder}/{name}") as sink:
+        sink.write(b"probe")
+    files.delete_file(f"{folder}/{name}")
+    yield pa.RecordBatch.from_arrays([pa.array([name])], names=["name"])
+
+
 def told(files: Iterable[NewFile]) -> Iterator[pa.RecordBatch]:
     """What an executor tells the driver: one row a file, in the columns above."""
     for file in files:
