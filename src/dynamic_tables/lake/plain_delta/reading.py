@@ -130,9 +130,7 @@ class Reader:
             first = file.base_row_id + start
             default = pa.array(range(first, first + batch.num_rows), pa.int64())
         else:
-            default = pa.array([file.commit_version], pa.int64()).take(
-                pa.array([0] * batch.num_rows, pa.int64())
-            )
+            default = pa.repeat(pa.scalar(file.commit_version, pa.int64()), batch.num_rows)
         if name not in batch.schema.names:
             return default
         return call_function("coalesce", [batch.column(name).cast(pa.int64()), default])

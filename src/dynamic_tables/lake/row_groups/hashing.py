@@ -130,4 +130,4 @@ def _times(values: pa.Array, factor: int) -> pa.Array:
 
 
 def _constant(value: int, size: int) -> pa.Array:
-    return pa.array([value], U64).take(pa.array([0] * size, pa.int64()))
+    return pa.repeat(pa.scalar(value, U64), size)

@@ -62,10 +62,8 @@ class Part:
 class Exchanged:
     """What became of a partition."""
 
-    part: Part  # as it was before
-    version: int | None  # of the commit; None: there was none
+    version: int | None  # of the commit; None: somebody changed it meanwhile, so there was none
     files: tuple[NewFile, ...]  # that were committed
-    changed: bool  # somebody changed it meanwhile, so it was left as it is
 
 
 class PlainTable:
@@ -133,12 +131,8 @@ def put_in_order(table: PlainTable, part: Part, order: Order, *, held_bytes: int
     reached(LayoutStep.EXCHANGED, table.name)
     if version is None:
         work.discard(files)
-    return Exchanged(
-        part=part,
-        version=version,
-        files=tuple(files) if version is not None else (),
-        changed=version is None,
-    )
+        files = []
+    return Exchanged(version=version, files=tuple(files))
 
 
 class _Work:
@@ -159,9 +153,7 @@ class _Work:
         def batches() -> Iterator[pa.RecordBatch]:
             for piece in slices_of(self._reader, sources, self._keys[0], held_bytes):
                 table = self._sorted(sources, piece, bag)
-                number = pa.array([NUMBER], pa.int32()).take(
-                    pa.array([0] * table.num_rows, pa.int64())
-                )
+                number = pa.repeat(pa.scalar(NUMBER, pa.int32()), table.num_rows)
                 yield from table.add_column(0, "partition", number).to_batches(BATCH_ROWS)
 
         try:
