@@ -336,7 +336,9 @@ class Table:
             (log / "_sidecars").mkdir(exist_ok=True)
             _write_actions(log / "_sidecars" / side, [a for a in stands if "add" in a])
             top = [a for a in stands if "add" not in a]
-            top.append({"sidecar": {"path": side, "sizeInBytes": 1, "modificationTime": 1}})
+            top.append({"checkpointMetadata": {"version": self.version}})
+            size = (log / "_sidecars" / side).stat().st_size
+            top.append({"sidecar": {"path": side, "sizeInBytes": size, "modificationTime": 1}})
             if form == "v2 json":
                 lines = "\n".join(map(json.dumps, top))
                 (log / f"{name}.{uuid4()}.json").write_text(lines, encoding="utf-8")
@@ -374,6 +376,7 @@ ACTIONS = pa.schema([
     ("protocol", pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32()),
         ("readerFeatures", pa.list_(TEXT)), ("writerFeatures", pa.list_(TEXT))])),
     ("metaData", pa.struct([("id", TEXT), ("schemaString", TEXT),
+        ("format", pa.struct([("provider", TEXT), ("options", MAP)])),
         ("partitionColumns", pa.list_(TEXT)), ("configuration", MAP)])),
     ("add", pa.struct([("path", TEXT), ("partitionValues", MAP), ("size", LONG),
         ("modificationTime", LONG), ("dataChange", pa.bool_()), ("stats", TEXT), ("tags", MAP),
@@ -382,6 +385,7 @@ ACTIONS = pa.schema([
         ("baseRowId", LONG), ("defaultRowCommitVersion", LONG)])),
     ("domainMetadata", pa.struct([("domain", TEXT), ("configuration", TEXT),
         ("removed", pa.bool_())])),
+    ("checkpointMetadata", pa.struct([("version", LONG)])),
     ("sidecar", pa.struct([("path", TEXT), ("sizeInBytes", LONG), ("modificationTime", LONG)])),
 ])  # fmt: skip
 

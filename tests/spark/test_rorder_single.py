@@ -55,7 +55,7 @@ def test_tables_of_spark(shared: dt.DynamicTables, seed: int) -> None:
 
 def test_tables_that_spark_did_not_make(shared: dt.DynamicTables, tmp_path: Path) -> None:
     """Spark reads them before and after, many in one statement; the feed tells of nothing."""
-    made = [random_table(tmp_path / str(seed), seed) for seed in range(500, 520)]
+    made = [random_table(tmp_path / str(seed), seed) for seed in range(500, 512)]
     for table in made:
         for item in dt.rorder_setup_multi(table.root, unique_by="key"):
             dt.rorder_single(item)
@@ -85,7 +85,7 @@ def test_filters_find_the_same_rows_with_and_without_skipping(
 ) -> None:
     """By the log's statistics and by those of row groups; the rows themselves say what is right."""
     asked, right = [], []
-    for seed in range(600, 615):
+    for seed in range(600, 608):
         table = random_table(tmp_path / str(seed), seed)
         rows = [row for file in table.live for row in file["rows"].values()]
         for item in dt.rorder_setup_multi(table.root, unique_by="key"):
@@ -105,7 +105,7 @@ def test_filters_find_the_same_rows_with_and_without_skipping(
     for setting in skipping:
         shared.spark.conf.unset(setting)
     assert found == [right, right]
-    assert len(asked) > 15
+    assert len(asked) > 8
 
 
 def _literal(value: Any, kind: Any) -> str | None:
@@ -117,10 +117,17 @@ def _literal(value: Any, kind: Any) -> str | None:
     return f"CAST('{value}' AS {kind})"
 
 
+EVERYTHING = (
+    "delta.enableChangeDataFeed = true, delta.enableRowTracking = true, "
+    "delta.enableInCommitTimestamps = true, delta.checkpointPolicy = 'v2', "
+    "delta.checkpointInterval = 3, delta.enableDeletionVectors = true"
+)
+
+
 def make(tables: dt.DynamicTables, name: str) -> str:
     tables.sql(
         f"CREATE TABLE {name} (p INT, k INT, v STRING) USING delta PARTITIONED BY (p)"
-        " TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        f" TBLPROPERTIES ({EVERYTHING})"
     )
     tables.sql(f"INSERT INTO {name} SELECT id % 4, id % 3, 'v' || id FROM range(60)")
     return place(tables, name)
@@ -136,10 +143,15 @@ def test_spark_goes_on_afterwards(shared: dt.DynamicTables) -> None:
     shared.sql("INSERT INTO goes_on VALUES (1, 7, 'came')")
     shared.sql("DELETE FROM goes_on WHERE p = 2 AND k = 1")
     report = dt.rorder("goes_on", unique_by="k", spark=shared.spark)
-    assert {part.partition["p"] for part in report.ordered} == {"1", "2"}
+    assert {part.partition["p"] for part in report.ordered} == {
+        "1"
+    }  # what is left of 2 is in order
     shared.refresh("follows")
     assert shared.verify("follows").ok
-    assert shared.sql("SELECT count(*) FROM goes_on").collect() == [(56,)]
+    ids = shared.sql("SELECT count(*), count(DISTINCT _metadata.row_id) FROM goes_on")
+    assert ids.collect() == [(56, 56)]
+    times = [row.timestamp for row in shared.sql("DESCRIBE HISTORY goes_on").collect()]
+    assert times == sorted(times, reverse=True)
     _check_sum(Path(where.removeprefix("file:")))
 
 

@@ -59,7 +59,7 @@ def file_locked(
             hint="use rorder, which runs in Spark",
         ) from error
     with (
-        threads_excluded(str(folder), about=about, wait_s=wait_s),
+        threads_excluded(str(folder.resolve()), about=about, wait_s=wait_s),
         (folder / LOCK_FILE).open("ab") as file,
     ):
         deadline = time.monotonic() + wait_s
