@@ -320,6 +320,22 @@ def test_files_of_the_old_calendar_are_refused(tmp_path: Path) -> None:
         dt.rorder_single(first(tmp_path))
 
 
+@pytest.mark.parametrize("kind", ["integer", {"type": "struct", "fields": [("x", "integer")]}])
+def test_names_in_another_case_are_not_taken_for_missing_columns(tmp_path: Path, kind: Any) -> None:
+    """Spark would find them; here they would be NULL."""
+    table = Table(tmp_path, Random(1), "none", tracked=False)
+    table.columns = [table.column("integer", "k"), table.column(kind, "v")]
+    table.commit([table.protocol(), table.metadata(), table.add({}, 9)])
+    path = tmp_path / unquote(table.live[0]["action"]["path"])
+    read = pq.read_table(path)
+    other = pa.struct([("X", pa.int32())]) if isinstance(kind, dict) else pa.int32()
+    turned = pa.array([None] * 9, other)
+    name = "v" if isinstance(kind, dict) else "V"
+    pq.write_table(read.set_column(1, name, turned), path)
+    with pytest.raises(dt.Refused, match="another case"):
+        dt.rorder_single(first(tmp_path))
+
+
 def test_a_gap_in_the_log_is_no_version(tmp_path: Path) -> None:
     table = made(tmp_path)
     append(table)

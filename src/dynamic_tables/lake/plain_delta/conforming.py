@@ -11,14 +11,22 @@ is_ = pa.types
 
 
 def found_in(schema: pa.Schema | pa.DataType, wanted: pa.Field, *, by_id: bool) -> int | None:
-    """Where a column, or a field of a struct, is; None if it is not there."""
+    """Where a column, or a field of a struct, is; None if it is not there.
+
+    Spark finds names in any case. Who wrote another one is not guessed: TypeError.
+    """
     size = len(schema) if isinstance(schema, pa.Schema) else schema.num_fields
     wanted_id = (wanted.metadata or {}).get(ID)
     if by_id and wanted_id is not None:  # row ids have none
         ids = [(schema.field(n).metadata or {}).get(ID) for n in range(size)]
         return ids.index(wanted_id) if wanted_id in ids else None
     names = [schema.field(n).name for n in range(size)]
-    return names.index(wanted.name) if wanted.name in names else None
+    if wanted.name in names:
+        return names.index(wanted.name)
+    if wanted.name.lower() in map(str.lower, names):
+        msg = f"{wanted.name!r} is written in another case"
+        raise TypeError(msg)
+    return None
 
 
 def conformed(array: pa.Array, kind: pa.DataType, *, by_id: bool) -> pa.Array:

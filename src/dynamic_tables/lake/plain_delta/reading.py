@@ -82,7 +82,8 @@ class Reader:
         known = Statistics(_null_counted(self._columns.leaves)) if only is None else None
         with self._store.open(source.file.path) as opened, _parquet(opened) as parquet:
             start = 0
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=self._chosen(parquet, only)):
+            chosen = self._chosen(parquet, source.file, only)
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=chosen):
                 whole = self._conformed(batch, source.file, start, only)
                 if known is not None:
                     known.add(pa.Table.from_batches([whole]))
@@ -91,11 +92,17 @@ class Reader:
         if known is not None:
             self._check_statistics(source, known)
 
-    def _chosen(self, parquet: pq.ParquetFile, only: Sequence[str] | None) -> list[str] | None:
+    def _chosen(
+        self, parquet: pq.ParquetFile, file: File, only: Sequence[str] | None
+    ) -> list[str] | None:
         """What is read of a file: other columns may be dropped ones."""
         fields = [self.schema.field(name) for name in only or self.schema.names]
-        places = [found_in(parquet.schema_arrow, field, by_id=self._by_id) for field in fields]
-        names = [parquet.schema_arrow.field(place).name for place in places if place is not None]
+        here = parquet.schema_arrow
+        try:
+            places = [found_in(here, field, by_id=self._by_id) for field in fields]
+        except TypeError as error:
+            raise self._refused(file, str(error)) from error
+        names = [here.field(place).name for place in places if place is not None]
         if not names or any("." in name for name in names):
             return None  # a dot would mean a field of a struct
         return names
