@@ -336,6 +336,28 @@ def test_names_in_another_case_are_not_taken_for_missing_columns(tmp_path: Path,
         dt.rorder_single(first(tmp_path))
 
 
+def test_times_without_a_zone_are_not_taken_for_instants(tmp_path: Path) -> None:
+    table = Table(tmp_path, Random(1), "none", tracked=False)
+    table.columns = [table.column("integer", "k"), table.column("timestamp", "v")]
+    table.commit([table.protocol(), table.metadata(), table.add({}, 9)])
+    path = tmp_path / unquote(table.live[0]["action"]["path"])
+    read = pq.read_table(path, columns=["k"])
+    pq.write_table(read.append_column("v", pa.nulls(9, pa.timestamp("us"))), path)
+    with pytest.raises(dt.Refused, match="without a zone"):
+        dt.rorder_single(first(tmp_path))
+
+
+def test_files_without_ids_are_refused_where_columns_are_found_by_them(tmp_path: Path) -> None:
+    table = Table(tmp_path, Random(1), "id", tracked=False)
+    table.columns = [table.column("integer", "k")]
+    table.commit([table.protocol(), table.metadata(), table.add({}, 9)])
+    path = tmp_path / unquote(table.live[0]["action"]["path"])
+    read = pq.read_table(path)
+    pq.write_table(read.cast(pa.schema([(read.schema.names[0], pa.int32())])), path)
+    with pytest.raises(dt.Refused, match="no ids"):
+        dt.rorder_single(first(tmp_path))
+
+
 def test_a_gap_in_the_log_is_no_version(tmp_path: Path) -> None:
     table = made(tmp_path)
     append(table)

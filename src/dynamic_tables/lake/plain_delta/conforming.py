@@ -19,6 +19,9 @@ def found_in(schema: pa.Schema | pa.DataType, wanted: pa.Field, *, by_id: bool) 
     wanted_id = (wanted.metadata or {}).get(ID)
     if by_id and wanted_id is not None:  # row ids have none
         ids = [(schema.field(n).metadata or {}).get(ID) for n in range(size)]
+        if not any(ids):
+            msg = f"there are no ids to find {wanted.name!r} by"
+            raise TypeError(msg)
         return ids.index(wanted_id) if wanted_id in ids else None
     names = [schema.field(n).name for n in range(size)]
     if wanted.name in names:

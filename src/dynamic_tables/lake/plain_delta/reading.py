@@ -66,6 +66,7 @@ class Reader:
         with self._store.open(file.path) as opened, _parquet(opened) as parquet:
             footer = parquet.metadata
             self._check_calendar(footer, file)
+            self._check_instants(parquet, file)
             sizes = [footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)]
             rows = footer.num_rows
         gone = rows_gone(self._store, file.vector) if file.vector else None
@@ -182,6 +183,15 @@ class Reader:
         if old or any(key.startswith(OLD_CALENDAR) for key in told):
             raise self._refused(file, "its dates are in the old calendar")
 
+    def _check_instants(self, parquet: pq.ParquetFile, file: File) -> None:
+        """Arrow shows instants of 96 bits, which do not say it, like times without a zone."""
+        leaves = [parquet.schema.column(n) for n in range(len(parquet.schema))]
+        local = [leaf.path for leaf in leaves if _is_local_time(leaf)]
+        if not local or any(_has_local_times(field.type) for field in self.schema):
+            return
+        if any(_has_times(field.type) for field in self.schema):
+            raise self._refused(file, f"its column {local[0]!r} has times without a zone")
+
     def _refused(self, file: File, what: str) -> Refused:
         return Refused(
             f"its file {file.path} cannot be read without Spark: {what}",
@@ -203,6 +213,16 @@ def _null_counted(leaves: Sequence[Leaf]) -> list[Leaf]:
 def _has_times(kind: pa.DataType) -> bool:
     inner = [kind.field(n).type for n in range(kind.num_fields)]
     return any(map(_has_times, inner)) or any(is_(kind) for is_ in TIMES)
+
+
+def _has_local_times(kind: pa.DataType) -> bool:
+    inner = [kind.field(n).type for n in range(kind.num_fields)]
+    return any(map(_has_local_times, inner)) or (pa.types.is_timestamp(kind) and kind.tz is None)
+
+
+def _is_local_time(leaf: pq.ColumnSchema) -> bool:
+    told = json.loads(leaf.logical_type.to_json())
+    return leaf.physical_type == "INT64" and told.get("isAdjustedToUTC") is False
 
 
 def _version(text: bytes) -> tuple[int, int]:
