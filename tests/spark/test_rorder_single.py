@@ -124,10 +124,10 @@ EVERYTHING = (
 )
 
 
-def make(tables: dt.DynamicTables, name: str) -> str:
+def make(tables: dt.DynamicTables, name: str, properties: str = EVERYTHING) -> str:
     tables.sql(
         f"CREATE TABLE {name} (p INT, k INT, v STRING) USING delta PARTITIONED BY (p)"
-        f" TBLPROPERTIES ({EVERYTHING})"
+        f" TBLPROPERTIES ({properties})"
     )
     tables.sql(f"INSERT INTO {name} SELECT id % 4, id % 3, 'v' || id FROM range(60)")
     return place(tables, name)
@@ -161,6 +161,24 @@ def _check_sum(root: Path) -> None:
     told = json.loads((root / "_delta_log" / f"{snapshot.version:020}.crc").read_text())
     assert told["numFiles"] == len(snapshot.files)
     assert told["tableSizeBytes"] == sum(file.size for file in snapshot.files.values())
+
+
+@pytest.mark.parametrize("policy", ["classic", "v2"])
+def test_checkpoints_of_spark(shared: dt.DynamicTables, policy: str) -> None:
+    """What they stand for is gone from the log."""
+    name = f"checked_{policy}"
+    properties = f"delta.checkpointPolicy = '{policy}', delta.checkpointInterval = 2"
+    where = make(shared, name, f"{properties}, delta.enableDeletionVectors = true")
+    shared.sql(f"DELETE FROM {name} WHERE k = 1")
+    root = Path(where.removeprefix("file:")) / "_delta_log"
+    assert len([*root.glob("0*2.checkpoint*")]) == 1
+    for path in root.glob("*[01].json"):
+        path.unlink()
+    before = Counter(shared.spark.table(name).collect())
+    for item in dt.rorder_setup_multi(where, unique_by="k"):
+        assert dt.rorder_single(item).partitions[0].became == "ordered"
+    assert Counter(shared.spark.table(name).collect()) == before
+    assert before.total() == 40
 
 
 def test_the_lock_of_a_jvm_holds_us_and_ours_a_jvm(shared: dt.DynamicTables) -> None:
