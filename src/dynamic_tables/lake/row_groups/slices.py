@@ -44,11 +44,11 @@ def slices_of(reader: Reader, sources: Sequence[Source], key: str, held_bytes: i
         return [Slice()]
     batches = [batch.column(key) for source in sources for batch in reader.rows(source, only=[key])]
     keys = pa.chunked_array(batches, reader.schema.field(key).type).drop_null()
-    count = int(size // held_bytes) + 1
+    count = min(int(size // held_bytes), len(keys)) + 1
     in_order = call_function("sort_indices", [keys], SortOptions([("", "ascending")]))
     ends = []
     for n in range(1, count):
-        end = keys[in_order[len(keys) * n // count].as_py()] if len(keys) else None
-        if end is not None and (not ends or end != ends[-1]):
+        end = keys[in_order[len(keys) * n // count].as_py()]
+        if not ends or end != ends[-1]:
             ends.append(end)
     return [Slice(*both) for both in pairwise([None, *ends, None])]
