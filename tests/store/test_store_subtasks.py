@@ -169,9 +169,11 @@ def test_the_database_itself_refuses_a_second_result(store: Store, claim: Claim)
     share(store, claim, 1)
     assert store.complete_subtask(taken(store), RESULT)
     [done] = store.subtasks()
-    with pytest.raises(IntegrityError), writing(store._engine) as connection:
-        values = {name: getattr(done, name) for name in (c.name for c in rows.columns)}
-        connection.execute(rows.insert().values({**values, "attempt": 1, "token": 10**6}))
+    values = {column.name: getattr(done, column.name) for column in rows.columns}
+    second = rows.insert().values({**values, "attempt": 1, "token": 10**6})
+    with writing(store._engine) as connection, pytest.raises(IntegrityError):
+        connection.execute(second)
+    assert len(store.subtasks()) == 1
 
 
 def test_idle_workers_hold_nothing(store: Store, claim: Claim) -> None:
