@@ -11,7 +11,6 @@ import pytest
 import dynamic_tables as dt
 from dynamic_tables.lake.places import local_path
 from dynamic_tables.lake.slices import FOLDER
-from dynamic_tables.steps import SliceStep, observing
 from oracle import check
 
 pytestmark = pytest.mark.spark
@@ -19,8 +18,8 @@ pytestmark = pytest.mark.spark
 SHARED = {"allow_parallel_refresh": True, "parallel_threshold": 4, "max_parallelism": 3}
 WORKERS = 3
 SOURCES = (
-    "CREATE TABLE orders USING delta AS SELECT id, nullif(id % 11, 3) AS customer,"
-    " id % 5 AS product FROM range(200)",
+    """CREATE TABLE orders USING delta AS
+    SELECT id, nullif(id % 11, 3) AS customer, id % 5 AS product FROM range(200)""",
 )
 
 

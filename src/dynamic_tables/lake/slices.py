@@ -70,7 +70,15 @@ class SparkSlicer:
 
     def size(self, pins: Sequence[Pin]) -> int:
         """The rows of the largest source: nobody knows how many groups they make."""
-        return max((self._rows_at(pin).count() for pin in pins), default=0)
+        return max(map(self._count, pins), default=0)
+
+    def _count(self, pin: Pin) -> int:
+        known = jvm.row_count(self._snapshot(pin))
+        return self._rows_at(pin).count() if known is None else known
+
+    def _snapshot(self, pin: Pin) -> jvm.Java:
+        log = jvm.delta_log_by_path(self._session, self._lake.location_of(pin.name))
+        return jvm.snapshot_at(self._session, log, pin.version)
 
     def _rows_at(self, pin: Pin) -> DataFrame:
         """Delta counts the rows of a version by its log, which it does not for a list of files."""
@@ -124,9 +132,8 @@ class SparkSlicer:
         return None
 
     def _partitioned_by(self, pin: Pin) -> set[str]:
-        log = jvm.delta_log_by_path(self._session, self._lake.location_of(pin.name))
-        snapshot = jvm.snapshot_at(self._session, log, pin.version)
-        return {name.lower() for name in jvm.items(snapshot.metadata().partitionColumns())}
+        metadata = self._snapshot(pin).metadata()
+        return {name.lower() for name in jvm.items(metadata.partitionColumns())}
 
     # Keys
 

@@ -24,7 +24,7 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.claims import Heartbeats
 from dynamic_tables.refresh.context import Context, SliceNews
 from dynamic_tables.refresh.decide import Decision
-from dynamic_tables.refresh.parallel import slices_for
+from dynamic_tables.refresh.parallel import LEAST_WORKERS, slices_for
 from dynamic_tables.refresh.refusals import interrupted
 from dynamic_tables.refresh.subtasks import carry_out, part_of
 from dynamic_tables.refresh.writer import TableWriter, Write
@@ -57,6 +57,9 @@ class Sharing:
         on = self._settings["parallel_refresh"] == "on"
         return self._lake.can_slice and on and self._definition.options.allow_parallel_refresh
 
+    def _idle_workers(self) -> int:
+        return self._store.idle_workers(self._context.claimant.owner)
+
     def split(
         self, area: WorkArea, size: int, decision: Decision, intent: Intent | None = None
     ) -> Split | None:
@@ -66,7 +69,7 @@ class Sharing:
             decision,
             self._definition.options,
             self._settings,
-            idle_workers=lambda: self._store.idle_workers(self._context.claimant.owner),
+            idle_workers=self._idle_workers,
             history=lambda: self._store.history(self._definition.table_id, REMEMBERED),
         )
         if count < 2:  # noqa: PLR2004  one slice is no slice
@@ -83,8 +86,8 @@ class Sharing:
         intent: Intent | None = None,
     ) -> Write | None:
         """The whole query, shared; None: one worker does it alone."""
-        if not self.is_allowed():
-            return None
+        if not self.is_allowed() or self._idle_workers() < LEAST_WORKERS:
+            return None  # before anything is counted
         pins = intent.pins if intent else self._writer.order.pins
         size = area.slicer(self._definition, 0).size(pins)
         split = self.split(area, size, decision, intent)
