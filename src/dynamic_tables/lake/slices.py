@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
 from dynamic_tables.compiler.emit import key_column
 from dynamic_tables.compiler.plan import DeltaPlan
@@ -211,16 +212,14 @@ class SparkSlicer:
     ) -> SparkRows:
         """All slices together, once they are known to be what their workers computed."""
         whole = self._area.compute(self._definition, pins, instant)
-        schema = whole.frame.schema
+        kinds, names = whole.frame.schema.fields, whole.frame.columns
+        pairs = zip(_plain(names), kinds, strict=True)
+        schema = T.StructType([T.StructField(plain, kind.dataType) for plain, kind in pairs])
         none = whole.frame.where(F.lit(False)).withColumn(NUMBER, F.lit(0))
         frames = [
-            self._session.read.parquet(part.location)
-            .select(
-                *(
-                    F.col(plain).cast(field.dataType).alias(field.name)
-                    for plain, field in zip(_plain(schema.names), schema.fields, strict=True)
-                )
-            )
+            self._session.read.schema(schema)
+            .parquet(part.location)
+            .toDF(*names)
             .withColumn(NUMBER, F.lit(slice_no))
             for slice_no, part in parts.items()
             if part.rows
