@@ -150,10 +150,12 @@ class MemoryLake:
     def commit_lock(self, _definition: Definition) -> Iterator[None]:
         yield
 
-    def clear_slices(self, definition: Definition) -> None:
-        if self._disk.staged.get(definition.table_id):
+    def clear_slices(self, definition: Definition, up_to: int) -> None:
+        there = self._disk.staged.get(definition.table_id)
+        if there:
             self._pass_gate()
-            self._disk.staged.pop(definition.table_id, None)
+            for place in [place for place in there if int(place.partition("/")[0]) <= up_to]:
+                del there[place]
 
     def cancel(self) -> None:
         return None
@@ -176,8 +178,8 @@ class MemoryArea:
         ]
         return OneRow(definition.stored_columns, (definition.name.name, *read))
 
-    def slicer(self, definition: Definition, _sequence: int) -> MemorySlicer:
-        return MemorySlicer(self, self._disk, self._pass_gate, definition)
+    def slicer(self, definition: Definition, sequence: int) -> MemorySlicer:
+        return MemorySlicer(self, self._disk, self._pass_gate, definition, sequence)
 
     def difference_size(self, rows: OneRow, definition: Definition, base: int) -> int:
         self._rows = rows
@@ -204,10 +206,15 @@ class MemorySlicer:
     """A slice is the whole row, and all slices must have been computed from the same versions."""
 
     def __init__(
-        self, area: MemoryArea, disk: Disk, pass_gate: Callable[[], None], definition: Definition
+        self,
+        area: MemoryArea,
+        disk: Disk,
+        pass_gate: Callable[[], None],
+        definition: Definition,
+        sequence: int,
     ) -> None:
         self._area, self._disk, self._pass_gate = area, disk, pass_gate
-        self._definition = definition
+        self._definition, self._sequence = definition, sequence
 
     def size(self, _pins: Sequence[Pin]) -> int:
         return 100
@@ -220,7 +227,7 @@ class MemorySlicer:
     ) -> Part:
         self._pass_gate()
         rows = self._area.compute(slicing.definition, pins, instant)
-        place = f"{slice_no}-{token}"
+        place = f"{self._sequence}/{slice_no}-{token}"
         self._disk.staged.setdefault(self._definition.table_id, {})[place] = rows.value
         return Part(location=place, rows=1, checksum=str(rows.value))
 

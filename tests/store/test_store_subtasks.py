@@ -113,12 +113,21 @@ def test_an_expired_claim_is_taken_over_and_its_owner_changes_nothing(
 def test_a_slice_is_tried_again_three_times(store: Store, claim: Claim) -> None:
     share(store, claim, 1)
     for retries in range(MAX_RETRIES + 1):
-        attempt = taken(store)
+        attempt = taken(store, pid=retries)
         assert attempt.retries == retries
         assert store.fail_subtask(attempt, "ENGINE_FAILED", f"error {retries}", final=False)
     assert store.claim_subtask(make.claimant()) is None
     [failed] = store.look_at_slices(claim, 1)
     assert (failed.status, failed.reason, failed.error) == ("failed", "ENGINE_FAILED", "error 3")
+
+
+def test_who_failed_leaves_the_slice_to_others_for_a_while(store: Store, claim: Claim) -> None:
+    share(store, claim, 1)
+    store.fail_subtask(taken(store, 1), "UNKNOWN_SOURCE", "not here", final=False)
+    assert store.claim_subtask(make.claimant(1)) is None
+    assert store.claim_subtask(make.claimant(1, expires_s=0.0)) is not None  # it rested
+    other = store.subtasks()[0]
+    assert (other.retries, other.error) == (1, "not here")
 
 
 def test_a_slice_whose_workers_vanish_fails_too(store: Store, claim: Claim) -> None:

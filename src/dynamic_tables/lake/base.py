@@ -238,7 +238,7 @@ class Lake(Protocol):
     def one_driver(self) -> bool: ...  # two at once may lose commits there
     @property
     def can_slice(self) -> bool: ...  # whether several workers can share one refresh
-    def clear_slices(self, definition: Definition) -> None: ...  # all that was staged
+    def clear_slices(self, definition: Definition, up_to: int) -> None: ...  # of numbers so far
     @property
     def faults(self) -> tuple[type[BaseException], ...]: ...
     def told(self, error: BaseException, *, about: str) -> RefreshError: ...

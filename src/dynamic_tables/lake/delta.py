@@ -188,8 +188,8 @@ class SparkLake(StoredTables, SourceTables):
     def can_slice(self) -> bool:
         return True
 
-    def clear_slices(self, definition: Definition) -> None:
-        clear_slices(self.spark, definition)
+    def clear_slices(self, definition: Definition, up_to: int) -> None:
+        clear_slices(self.spark, definition, up_to)
 
     def sizes(self, definition: Definition, moves: Moves) -> Sizes:
         commits, changed_bytes, source_bytes = [], 0, 0

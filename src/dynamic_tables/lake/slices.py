@@ -46,11 +46,17 @@ UNEVEN = 2  # times its share: integers that leave few remainders are hashed ins
 MOST_PARTITIONS = 10_000  # of a source; more are hashed
 
 
-def clear_slices(spark: SparkSession, definition: Definition) -> None:
-    """Delete all that was staged for a table."""
-    path, files = jvm.hadoop_path(spark, f"{definition.location}/{FOLDER}")
-    if files.exists(path):
+def clear_slices(spark: SparkSession, definition: Definition, up_to: int) -> None:
+    """Delete what was staged for a table's refreshes up to this number."""
+    folder, files = jvm.hadoop_path(spark, f"{definition.location}/{FOLDER}")
+    if not files.exists(folder):
+        return
+    found = [status.getPath() for status in files.listStatus(folder)]
+    over = [path for path in found if int(path.getName()) <= up_to]
+    for path in over:
         files.delete(path, True)
+    if len(over) == len(found):
+        files.delete(folder, True)
 
 
 class SparkSlicer:

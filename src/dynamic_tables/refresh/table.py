@@ -72,9 +72,9 @@ class TableRefresh:
         """Bring the table to the cut; every outcome but an error comes back as a record."""
         state = self._recovery.run()
         self._check_still_wanted(state)
-        if self._sharing.is_allowed():
-            self._lake.clear_slices(self._definition)  # of workers that were paused too long
         standing = self._lake.standing(self._definition)
+        # What stands is over: a worker that was paused too long may have staged something for it.
+        self._lake.clear_slices(self._definition, standing.sequence)
         facts = gather(
             self._lake,
             self._definition,

@@ -214,7 +214,7 @@ class TableWriter:
         if intent.slicing is None:
             return None
         with suppress(*self._lake.faults):
-            self._lake.clear_slices(self.definition)
+            self._lake.clear_slices(self.definition, intent.sequence)
         self.step(SliceStep.CLEARED)
         return len(intent.slicing["slices"])
 

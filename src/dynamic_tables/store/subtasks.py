@@ -27,6 +27,7 @@ from dynamic_tables.store.records import (
 )
 
 MAX_RETRIES = 3  # of one slice; then the refresh fails with its error
+RESTS = 6  # of the time until a claim expires: so long who failed leaves a slice to others
 SLOWER = 2.0  # times the slowest slice that is through: such a worker gets company
 VANISHED = "its workers vanished"  # as often as it may be tried
 
@@ -106,7 +107,7 @@ def look(connection: Connection, claim: Claim, sequence: int) -> list[Subtask]:
 
 def take(connection: Connection, claimant: Claimant, table_id: str | None = None) -> Subtask | None:
     """The first slice that is free, of one table or of any; else one whose worker is slow."""
-    row = connection.execute(_free(table_id)).mappings().one_or_none()
+    row = connection.execute(_free(claimant, now(connection), table_id)).mappings().one_or_none()
     if row is None:
         return _beside(connection, claimant, table_id)
     lost = row["status"] == "claimed"
@@ -115,10 +116,20 @@ def take(connection: Connection, claimant: Claimant, table_id: str | None = None
     return subtask_of({**row, **values})
 
 
-def _free(table_id: str | None) -> Select[Any]:
-    """One statement finds and locks it; what others lock just now is passed over."""
+def _free(claimant: Claimant, instant: datetime, table_id: str | None) -> Select[Any]:
+    """One statement finds and locks it; what others lock just now is passed over.
+
+    Who failed with a slice leaves it to others for a while: it may be the only one who cannot.
+    """
+    rested = instant - timedelta(seconds=claimant.expires_s / RESTS)
+    not_mine = or_(
+        _subtasks.c.claimed_by.is_(None),
+        _subtasks.c.claimed_by != claimant.owner,
+        _subtasks.c.heartbeat_at <= rested,
+    )
     again = and_(_expired, _subtasks.c.retries < MAX_RETRIES)
-    free = select(_subtasks).where(_first, or_(_subtasks.c.status == "pending", again))
+    waits = and_(_subtasks.c.status == "pending", not_mine)
+    free = select(_subtasks).where(_first, or_(waits, again))
     if table_id is not None:
         free = free.where(_subtasks.c.table_id == table_id)
     order = (_subtasks.c.created_at, _subtasks.c.table_id, _subtasks.c.slice_no)
@@ -235,7 +246,7 @@ def fail(connection: Connection, subtask: Subtask, reason: str, error: str, *, f
     if subtask.attempt:
         return connection.execute(delete(_subtasks).where(_same(subtask))).rowcount == 1
     ends = final or subtask.retries >= MAX_RETRIES
-    told = {"reason": reason, "error": error}
+    told = {"reason": reason, "error": error, "heartbeat_at": now(connection)}
     after = {"status": "failed"} if ends else {"status": "pending", "retries": subtask.retries + 1}
     failed = connection.execute(update(_subtasks).where(_same(subtask)).values(**after, **told))
     wake_others(connection)

@@ -277,7 +277,7 @@ class DuckLake(UserStatements):
     def can_slice(self) -> bool:
         return False
 
-    def clear_slices(self, definition: Definition) -> None:
+    def clear_slices(self, definition: Definition, up_to: int) -> None:
         """Nothing is ever staged."""
 
     def changed_at(self, source: Source, since: int, to: int) -> datetime | None:
