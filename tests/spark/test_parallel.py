@@ -152,10 +152,13 @@ def test_a_source_is_read_by_its_partitions(tables: dt.DynamicTables) -> None:
         tables.sql("INSERT INTO visits SELECT 800 + id, id, concat('d', id) FROM range(5)")
         done = refreshed(tables, "daily")
         assert (done.strategy, done.slices) == ("keys", SLICES)
-        tables.sql("DELETE FROM visits WHERE day IS NULL")
-        tables.sql("INSERT INTO visits SELECT 700 + id, id, NULL FROM range(9)")
-        assert refreshed(tables, "daily").slices == 1  # no other slice has an affected key
-    assert kinds == ["partition"] * (2 * SLICES + 1)
+        tables.sql("DELETE FROM visits WHERE day IN ('d1', 'd2') OR day IS NULL")  # for good
+        gone = refreshed(tables, "daily")
+        assert (gone.strategy, gone.slices) == ("keys", SLICES)
+        tables.sql("INSERT INTO visits SELECT 700 + id, id, 'd9' FROM range(9)")
+        one = refreshed(tables, "daily")  # keys of one partition are hashed
+    assert one.strategy == "keys"
+    assert kinds == ["partition"] * 3 * SLICES + ["hash_range"] * (one.slices or 0)
 
 
 def test_an_error_of_the_query_ends_it_and_leaves_nothing(tables: dt.DynamicTables) -> None:

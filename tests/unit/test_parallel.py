@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import INSTANT, definition, name
+from builders import INSTANT, definition, name, state
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,9 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.costs import TELLING
 from dynamic_tables.refresh.decide import Decision
 from dynamic_tables.refresh.parallel import should_parallelize, slice_count, slices_for
+from dynamic_tables.render.tables import claim_text, status_text
 from dynamic_tables.settings import Settings, load_settings
+from dynamic_tables.store import Claim
 
 MILLION = 1_000_000
 
@@ -143,3 +146,24 @@ def test_slicing_survives_the_store() -> None:
 def test_odd_names_are_quoted() -> None:
     odd = Split(kind=SplitKind.HASH_RANGE, columns=("a`b", "c d"), count=2)
     assert odd.condition(1) == "pmod(hash(`a``b`, `c d`), 2) = 1"
+
+
+def test_people_see_how_far_the_slices_are() -> None:
+    claim = Claim(
+        table_id="t",
+        token=1,
+        owner="here:7:x",
+        host="here",
+        pid=7,
+        refresh_id="r",
+        claimed_at=INSTANT,
+        heartbeat_at=INSTANT,
+        expires_at=INSTANT,
+    )
+    shared = replace(claim, mode="coordinator", subtasks_total=4, subtasks_completed=3)
+    here = state(definition("t", reads=("orders",)))
+    assert str(status_text(here, claim)) == "not loaded"
+    assert str(status_text(here, shared)) == "not loaded, 3 of 4 slices"
+    assert claim_text(claim) == "process 7 on here, since 2026-01-01 00:00:00 UTC"
+    assert claim_text(shared).endswith("; 3 of 4 slices are computed")
+    assert record(slices=4).did == "refresh keys in 4 slices"

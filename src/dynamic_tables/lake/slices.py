@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -98,17 +99,23 @@ class SparkSlicer:
         if not isinstance(plan, DeltaPlan) or not self._definition.deterministic:
             return None
         columns = self._key(plan, strategy)
-        types = {column.name: column.type.lower() for column in self._definition.stored_columns}
-        hashed = tuple(name for name in columns if HASHABLE.fullmatch(types[name]))
+        hashed = self._hashable(columns)
         if not hashed:
             return None
         by_partition = self._by_partition(plan, columns, count, pins)
         if by_partition is not None:
             return by_partition
         one = strategy is Strategy.KEYS and len(columns) == 1
-        if one and INTEGER.fullmatch(types[columns[0]]):
+        if one and INTEGER.fullmatch(self._types[columns[0]]):
             return Split(kind=SplitKind.MODULO, columns=columns, count=count)
         return Split(kind=SplitKind.HASH_RANGE, columns=hashed, count=count)
+
+    @property
+    def _types(self) -> dict[str, str]:
+        return {column.name: column.type.lower() for column in self._definition.stored_columns}
+
+    def _hashable(self, columns: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name in columns if HASHABLE.fullmatch(self._types[name]))
 
     def _key(self, plan: DeltaPlan, strategy: Strategy) -> tuple[str, ...]:
         """The columns of the key; of a whole result only if no run gives others."""
@@ -128,11 +135,10 @@ class SparkSlicer:
             if found is None:
                 continue
             source = source_names(self._definition)[found[0]]
-            rows = self._rows_at(pin_of(pins, source))
-            if source.hidden is None and found[1] in self._partitioned_by(pin_of(pins, source)):
-                sizes = rows.groupBy(quote(found[1])).count().limit(MOST_PARTITIONS + 1).collect()
-                values = balanced([(row[0], row[1]) for row in sizes], count)
-                if values is not None and len(sizes) <= MOST_PARTITIONS:
+            pin = pin_of(pins, source)
+            if source.hidden is None and found[1] in self._partitioned_by(pin):
+                values = _values(self._rows_at(pin), found[1], count)
+                if values is not None:
                     return Split(
                         kind=SplitKind.PARTITION, columns=(column,), count=count, values=values
                     )
@@ -151,14 +157,31 @@ class SparkSlicer:
         assert isinstance(plan, DeltaPlan)
         key = self._key(plan, Strategy.KEYS)
         named = self._as_stored(self._area.affected, key)
-        counts = self._counts(named, split)
-        if split.kind is SplitKind.MODULO and _is_uneven(counts, split.count):
-            split = Split(kind=SplitKind.HASH_RANGE, columns=split.columns, count=split.count)
-            counts = self._counts(named, split)
+        split, counts = self._suited(named, split)
         keys = named.select(F.expr(split.number()).alias(SLICE), *map(quote, key))
         keys = keys.toDF(SLICE, *(key_column(n) for n in range(len(key))))
         keys.write.mode("overwrite").partitionBy(SLICE).parquet(self._keys_place)
         return StagedKeys(split=split, key=key, counts=counts)
+
+    def _suited(self, keys: DataFrame, split: Split) -> tuple[Split, dict[int, int]]:
+        """The split for these keys, and how many each slice has; hash them if it would be uneven.
+
+        Keys may be of partitions that are gone: their own values count, not the source's.
+        """
+        if split.kind is SplitKind.PARTITION:
+            values = _values(keys, split.columns[0], split.count)
+            if values is not None:
+                split = replace(split, values=values)
+                return split, self._counts(keys, split)
+        elif split.kind is SplitKind.HASH_RANGE:
+            return split, self._counts(keys, split)
+        else:
+            counts = self._counts(keys, split)
+            if not _is_uneven(counts, split.count):
+                return split, counts
+        hashed = self._hashable(keys.columns)
+        split = Split(kind=SplitKind.HASH_RANGE, columns=hashed, count=split.count)
+        return split, self._counts(keys, split)
 
     def _as_stored(self, keys: DataFrame, names: Sequence[str]) -> DataFrame:
         """Keys under the names and with the types of the table: a hash depends on the type."""
@@ -266,6 +289,14 @@ class SparkSlicer:
         """Delete what nobody waits for any more."""
         path, files = jvm.hadoop_path(self._session, part.location)
         files.delete(path, True)
+
+
+def _values(rows: DataFrame, column: str, count: int) -> tuple[tuple[str, ...], ...] | None:
+    """The values of a column in so many lists of about as many rows; None if that cannot be."""
+    sizes = rows.groupBy(quote(column)).count().limit(MOST_PARTITIONS + 1).collect()
+    if len(sizes) > MOST_PARTITIONS:
+        return None
+    return balanced([(row[0], row[1]) for row in sizes], count)
 
 
 def balanced(sizes: Sequence[tuple[Any, int]], count: int) -> tuple[tuple[str, ...], ...] | None:
