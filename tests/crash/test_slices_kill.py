@@ -6,16 +6,18 @@ coordinator computes slices itself while it waits.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import PATIENCE_S, check_lake, run_victim
+from harness import PATIENCE_S, check_lake, run_victim, start_victim, wait_until_stopped
 
 import dynamic_tables as dt
 from dynamic_tables.lake.places import local_path
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.spark
 
 WORKER = Path(__file__).with_name("slice_worker.py")
 AS_COORDINATOR = (Step.INTENDED, *SliceStep, Step.LOCKED, Step.COMMITTED)
+PAUSED = (Step.INTENDED, *(step for step in SliceStep if step is not SliceStep.CLEARED))
 AS_WORKER = (SliceStep.CLAIMED, SliceStep.WRITTEN, SliceStep.COMPLETED)
 FEW = (SliceStep.KEYS_STAGED, SliceStep.SHARED, SliceStep.WRITTEN, SliceStep.GATHERED)
 QUERY = (
@@ -119,6 +122,29 @@ def test_coordinators_are_succeeded_at_every_step(
     make_lake: Callable[[int], Lake], kind: str
 ) -> None:
     survive(make_lake(len(AS_COORDINATOR)), kind, AS_COORDINATOR)
+
+
+@pytest.mark.soak
+def test_paused_coordinators_are_overtaken(make_lake: Callable[[int], Lake]) -> None:
+    """SIGSTOP until claims expire, then SIGCONT: the successor's result stands."""
+    folder, tables = make_lake(len(PAUSED))
+    change(tables)
+    victim = start_victim(folder, "stop", {f"t{n}": step for n, step in enumerate(PAUSED)})
+    wait_until_stopped(victim)
+    change(tables)
+    deadline = time.monotonic() + PATIENCE_S
+    while not tables.refresh(on_error="report").ok:
+        assert time.monotonic() < deadline, "claims did not expire"
+        time.sleep(0.5)
+    standing = {state.definition.name: state.build for state in tables.list()}
+    os.kill(victim.pid, signal.SIGCONT)
+    output, _ = victim.communicate(timeout=PATIENCE_S)
+    words = {word for line in output.splitlines() if " at " not in line for word in line.split()}
+    assert words == {"TAKEN_OVER"}, output
+    assert {state.definition.name: state.build for state in tables.list()} == standing
+    change(tables)
+    tables.refresh()  # finds what they had staged
+    check_slices(tables)
 
 
 def lose_a_worker(lake: Lake, step: SliceStep) -> None:
