@@ -34,7 +34,16 @@ from dynamic_tables.refresh.cut import common_states
 from dynamic_tables.refresh.preview import Planned, preview, preview_of
 from dynamic_tables.refresh.run import GraphRefresh, Request, current_builds
 from dynamic_tables.refresh.versions import at_versions
-from dynamic_tables.schedule import Lag, Pace, lag_of
+from dynamic_tables.schedule import (
+    JUDGED_BY,
+    WATCHED,
+    Lag,
+    Pace,
+    Watched,
+    expected_s,
+    lag_of,
+    target_s,
+)
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import QUERYABLE, Store
 from dynamic_tables.worker import Worker
@@ -359,10 +368,15 @@ class DynamicTables:
         worker."""
         states = [self._state(name) for name in names] or self._store.tables()
         graph, now, pace = self.graph(), self._store.now(), Pace.of(self.settings)
-        return [
-            lag_of(graph, state, self._store.history(state.definition.table_id), now, pace)
-            for state in states
-        ]
+        return [self._lag(state, graph, now, pace) for state in states]
+
+    def _lag(self, state: TableState, graph: Graph, now: datetime, pace: Pace) -> Lag:
+        table_id = state.definition.table_id
+        target_ms = round((target_s(graph, table_id) or 0) * 1000)
+        since, late_ms = self._store.lateness(table_id, now - WATCHED, target_ms)
+        watched = Watched(since=since, late_s=late_ms / 1000)
+        takes_s = expected_s(self._store.history(table_id, JUDGED_BY))
+        return lag_of(graph, state, watched, takes_s=takes_s, now=now, pace=pace)
 
     def history(self, name: str | None = None, *, limit: int = 50) -> Sequence[RefreshRecord]:
         """Past refreshes, newest first."""

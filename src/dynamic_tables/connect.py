@@ -55,12 +55,12 @@ def connect(
     Spark; queries are DuckDB's SQL.
     `connect(spark=spark, store="postgresql://…")` works on the user's session and changes none of
     its settings.
+    `connect(warehouse="s3a://bucket/lake", store="postgresql://…")` starts Spark as its own
+    configuration says (`spark-defaults.conf`, PYSPARK_SUBMIT_ARGS).
     `rebuild=True` makes a store that was lost anew from what lies in the lake.
     """
-    settings = settings or load_settings({**flags, "store": store})
-    opened = connect_unchecked(
-        lake, spark=spark, warehouse=warehouse, clock=clock, say=say, settings=settings
-    )
+    settings = settings or load_settings({**flags, "store": store, "warehouse": warehouse})
+    opened = connect_unchecked(lake, spark=spark, clock=clock, say=say, settings=settings)
     try:
         if rebuild:
             opened.rebuild()
@@ -76,18 +76,20 @@ def connect_unchecked(
     lake: str | Path | None = None,
     *,
     spark: SparkSession | None = None,
-    warehouse: str | None = None,
     clock: Callable[[], datetime] = utc_now,
     say: Callable[[str], None] | None = None,
     settings: Settings,
 ) -> DynamicTables:
     """Open a lake whose store may have been lost."""
     speak = say or _to_stderr
+    _check_one_place(lake, spark, settings)
     if spark is not None:
-        return _on_session(spark, lake, warehouse, settings, clock=clock, say=speak)
+        return _on_session(spark, settings, clock=clock, say=speak)
+    if lake is None and settings["warehouse"]:
+        return _on_cluster(settings, clock=clock, say=speak)
     place = str(lake if lake is not None else settings["lake"])
     folder = folder_of(place)
-    _check_embedded(place.removeprefix(DUCKLAKE), warehouse)
+    _check_folder(place.removeprefix(DUCKLAKE))
     if is_ducklake(place):
         return _small(folder, settings, clock=clock, say=speak)
     return _embedded(folder, settings, clock=clock, say=speak)
@@ -126,21 +128,36 @@ def is_lake(folder: Path) -> bool:
     return (folder / WAREHOUSE).is_dir() or (folder / CATALOG_FILE).is_file()
 
 
-def _check_embedded(folder: str, warehouse: str | None) -> None:
-    """An embedded lake is a local folder with its warehouse inside."""
+def _check_one_place(lake: str | Path | None, spark: object, settings: Settings) -> None:
+    """A folder, a session and a warehouse are three ways to name a lake.
+
+    A folder in an argument beats a warehouse of the environment or the configuration file.
+    """
+    named = settings.origins["warehouse"] == "flag"
+    folder = lake if lake is not None else settings["lake"]
+    if lake is not None and spark is not None:
+        raise SetupError(
+            "a folder and a session exclude each other",
+            reason=Reason.CONTRADICTION,
+            about="connect",
+            hint="connect(spark=spark, warehouse=…, store=…)",
+        )
+    if named and spark is None and (lake is not None or settings.origins["lake"] == "flag"):
+        raise SetupError(
+            f"the lake {folder} keeps its warehouse in its own folder",
+            reason=Reason.CONTRADICTION,
+            about=f"warehouse={settings['warehouse']}",
+            hint="give one of them: the folder of an embedded lake, or the warehouse of a cluster",
+        )
+
+
+def _check_folder(folder: str) -> None:
     if "://" in folder:
         raise SetupError(
             "an embedded lake is a local folder",
             reason=Reason.BAD_SETTING,
             about=folder,
-            hint='connect("./lake"), or connect(spark=spark, warehouse=…, store=…) on a cluster',
-        )
-    if warehouse is not None:
-        raise SetupError(
-            "an embedded lake keeps its warehouse in its own folder",
-            reason=Reason.CONTRADICTION,
-            about=f"warehouse={warehouse}",
-            hint="leave it out, or pass your session: connect(spark=spark, warehouse=…, store=…)",
+            hint=f'connect("./lake"), or on a cluster connect(warehouse="{folder}", store=…)',
         )
 
 
@@ -150,39 +167,67 @@ def _to_stderr(text: str) -> None:
 
 def _on_session(
     spark: SparkSession,
-    lake: str | Path | None,
-    warehouse: str | None,
     settings: Settings,
     *,
     clock: Callable[[], datetime],
     say: Callable[[str], None],
 ) -> DynamicTables:
-    if lake is not None:
-        raise SetupError(
-            "a folder and a session exclude each other",
-            reason=Reason.CONTRADICTION,
-            about="connect",
-            hint="connect(spark=spark, warehouse=…, store=…)",
-        )
+    check_store(settings, "connect(spark=…)")
+    lake, store = _cluster_lake(spark, settings)
+    return DynamicTables(lake, store, settings, clock=clock, say=say)
+
+
+def check_store(settings: Settings, about: str) -> None:
+    """A cluster has no folder in which a store could lie."""
     if not settings["store"]:
         raise SetupError(
             "a store is needed: the place for definitions and history",
             reason=Reason.STORE_MISSING,
-            about="connect(spark=…)",
-            hint='connect(spark=spark, store="sqlite:///tables.db")',
+            about=about,
+            hint='name one: store="postgresql://…" or store="sqlite:///tables.db";'
+            " on the command line --store",
         )
+
+
+def _cluster_lake(spark: SparkSession, settings: Settings) -> tuple[SparkLake, Store]:
     from dynamic_tables.lake.delta import SparkLake  # noqa: PLC0415  pyspark is an extra
     from dynamic_tables.lake.supported import tested_session  # noqa: PLC0415
 
     tested_session(spark, embedded.TESTED)
-    opened = open_store(settings["store"])
-    delta = SparkLake(
+    store = open_store(settings["store"])
+    lake = SparkLake(
         spark,
-        warehouse=warehouse,
+        warehouse=settings["warehouse"] or None,
         allowed_roots=settings.allowed_roots,
         lock_wait_s=settings["lock_wait_s"],
     )
-    return DynamicTables(delta, opened, settings, clock=clock, say=say)
+    return lake, store
+
+
+def _on_cluster(
+    settings: Settings,
+    *,
+    clock: Callable[[], datetime],
+    say: Callable[[str], None],
+) -> DynamicTables:
+    """On a Spark that its own configuration describes; this process started it.
+
+    A catalog that forgets is carried along by the store, as that of an embedded lake is.
+    """
+    check_store(settings, f"warehouse={settings['warehouse']}")
+    session = embedded.cluster_session(settings, settings["warehouse"])
+    lake, store = _cluster_lake(session, settings)
+    keeper = _CatalogKeeper(lake, store, None, say) if embedded.forgets_names(session) else None
+    if keeper is not None:
+        keeper.restore()
+    return DynamicTables(
+        lake,
+        store,
+        settings,
+        clock=clock,
+        say=say,
+        after_statement=keeper.after_statement if keeper else None,
+    )
 
 
 def _embedded(
@@ -249,10 +294,12 @@ def _small(
 
 
 class _CatalogKeeper:
-    """Carries the embedded catalog from one process to the next, through the store."""
+    """Carries a catalog in memory from one process to the next, through the store.
+
+    `warehouse` is a local folder in which tables may lie that nobody registered."""
 
     def __init__(
-        self, lake: SparkLake, store: Store, warehouse: Path, say: Callable[[str], None]
+        self, lake: SparkLake, store: Store, warehouse: Path | None, say: Callable[[str], None]
     ) -> None:
         self._lake, self._store, self._warehouse = lake, store, warehouse
         self._say = say
@@ -268,8 +315,9 @@ class _CatalogKeeper:
         for entry in kept:
             if entry.kind != "view":
                 registry.restore(spark, entry)
-        for entry in registry.lying_about(spark, self._warehouse):
-            registry.restore(spark, entry)
+        if self._warehouse is not None:
+            for entry in registry.lying_about(spark, self._warehouse):
+                registry.restore(spark, entry)
         for state in self._store.tables():
             if state.build is not None:
                 self._lake.publish(state.definition)

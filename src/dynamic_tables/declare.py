@@ -17,7 +17,13 @@ from typing import Any
 from dynamic_tables.compiler.fingerprint import fingerprint
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.ddl import CreateMode, CreateStatement
-from dynamic_tables.definition import Column, Definition
+from dynamic_tables.declarable import (
+    check_column_names,
+    check_options,
+    fixed_partitions,
+    fixed_storage,
+)
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import (
     DynamicTablesError,
     Held,
@@ -29,7 +35,7 @@ from dynamic_tables.errors import (
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Analysis
 from dynamic_tables.model import RefreshReport, Strategy, TableState
-from dynamic_tables.names import TableName, is_odd_column, qualify
+from dynamic_tables.names import TableName, qualify
 from dynamic_tables.options import Initialize, Options, RefreshMode
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.auxiliary import with_auxiliary
@@ -38,8 +44,6 @@ from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.definitions import dynamic_sources, renamed
 from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.steps import Step, reached
-
-NOT_SKIPPED = ("DOUBLE", "FLOAT", "STRUCT", "ARRAY", "MAP", "VARIANT")  # types of columns
 
 Say = Callable[[str], None]
 
@@ -138,7 +142,7 @@ class Declarations:
     def define(self, name: TableName, statement: CreateStatement, analysis: Analysis) -> Definition:
         """The definition that a statement means."""
         self._lake.check_options(name, statement.options)
-        _check_options(name, statement.options, analysis.columns)
+        check_options(name, statement.options, analysis.columns)
         namespace = self._lake.namespace()
         table_id = uuid.uuid4().hex
         plain = Definition(
@@ -217,8 +221,8 @@ class Declarations:
         if same_query and not replacing:
             return self._set_options(old, statement.options)
         if old.options.partitioned_by != new.options.partitioned_by:
-            raise _fixed_partitions(old.name)
-        _check_column_names(old, new)
+            raise fixed_partitions(old.name)
+        check_column_names(old, new)
         self._say(self._cost(old, analysis, same_query=same_query))
         self._save(old, new)
         try:
@@ -252,11 +256,11 @@ class Declarations:
         if not old.options.changed(options):
             return Declared(table=old.name, did="unchanged")
         if old.options.partitioned_by != options.partitioned_by:
-            raise _fixed_partitions(old.name)
+            raise fixed_partitions(old.name)
         if old.options.storage != options.storage:
-            raise _fixed_storage(old.name)
+            raise fixed_storage(old.name)
         self._lake.check_options(old.name, options)
-        _check_options(old.name, options, old.columns)
+        check_options(old.name, options, old.columns)
         new = replace(old, options=options, revision=old.revision + 1)
         self._save(old, new)
         self._lake.apply_layout(new, old.options.changed(options))
@@ -335,59 +339,6 @@ def _fingerprint(analysis: Analysis, namespace: tuple[str, str]) -> str:
         namespace=namespace,
         settings=analysis.settings,
         columns=[column.name for column in analysis.columns],
-    )
-
-
-def _check_options(name: TableName, options: Options, columns: tuple[Column, ...]) -> None:
-    """Options that name columns name output columns; modes that cannot be kept are refused."""
-    there = {column.name.lower() for column in columns}
-    row_groups = (options.row_groups_by,) if options.row_groups_by else ()
-    for column in (*options.cluster_by, *options.partitioned_by, *row_groups):
-        if column.lower() not in there:
-            raise InvalidInput(
-                f"the query has no column {column}",
-                reason=Reason.BAD_VALUE,
-                about=str(name),
-                hint="its columns: " + ", ".join(c.name for c in columns),
-            )
-    for column in columns:
-        wanted = column.name.lower() == (options.row_groups_by or "").lower()
-        if wanted and column.type.startswith(NOT_SKIPPED):
-            raise InvalidInput(
-                f"ROW_GROUPS BY names {column.name}: readers skip no row groups by {column.type}",
-                reason=Reason.BAD_VALUE,
-                about=str(name),
-                hint="name a column of whole numbers, decimals, texts, dates or timestamps",
-            )
-
-
-def _check_column_names(old: Definition, new: Definition) -> None:
-    """Delta does not rename columns of a table with column mapping and a change feed."""
-    before, after = ([column.name for column in d.columns] for d in (old, new))
-    if before != after and any(map(is_odd_column, (*before, *after))):
-        raise Refused(
-            "columns whose names need column mapping cannot be changed on a table that exists",
-            reason=Reason.BAD_COLUMNS,
-            about=str(old.name),
-            hint=f"DROP DYNAMIC TABLE {old.name}, then create it with the new query",
-        )
-
-
-def _fixed_storage(name: TableName) -> Refused:
-    return Refused(
-        "STORAGE cannot be changed without writing all rows anew",
-        reason=Reason.CONTRADICTION,
-        about=str(name),
-        hint=f"CREATE OR REPLACE DYNAMIC TABLE {name} STORAGE = … AS …",
-    )
-
-
-def _fixed_partitions(name: TableName) -> Refused:
-    return Refused(
-        "PARTITIONED BY cannot be changed on a table that exists",
-        reason=Reason.CONTRADICTION,
-        about=str(name),
-        hint=f"DROP DYNAMIC TABLE {name}, then create it with the new partitions",
     )
 
 

@@ -164,9 +164,11 @@ class Definition:
 
     @property
     def inexact(self) -> tuple[str, ...]:
-        """Stored columns that may hold floating aggregates."""
+        """Stored columns that may hold floating aggregates; keys of groups in parts never do."""
         kept = self.auxiliary.columns if self.auxiliary else ()
-        return (*self.approximate, *(column.name for column in kept if column.floating))
+        keys = self.in_parts.keys if self.in_parts else ()
+        found = (*self.approximate, *(column.name for column in kept if column.floating))
+        return tuple(name for name in found if name not in keys)
 
     @property
     def hidden(self) -> Hidden | None:

@@ -23,6 +23,7 @@ from dynamic_tables.app import DynamicTables
 from dynamic_tables.connect import (
     DUCKLAKE,
     STORE_FILE,
+    check_store,
     connect,
     connect_unchecked,
     folder_of,
@@ -31,6 +32,7 @@ from dynamic_tables.connect import (
 from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake import embedded, jars
+from dynamic_tables.lake.places import is_plain_s3, local_path, location_of
 from dynamic_tables.model import Status, TableState, utc_now
 from dynamic_tables.refresh.context import is_dead
 from dynamic_tables.refresh.retention import expiring
@@ -62,6 +64,8 @@ class Check:
 
 def examine(settings: Settings, *, spark: bool, say: Callable[[str], None]) -> list[Check]:
     """All checks, in the order in which things build on each other."""
+    if settings["warehouse"]:
+        return _of_cluster(settings, spark=spark, say=say)
     folder = folder_of(settings["lake"])
     place = [_folder(folder), _space(folder), *_store(settings, folder)]
     if is_ducklake(settings["lake"]):
@@ -72,10 +76,27 @@ def examine(settings: Settings, *, spark: bool, say: Callable[[str], None]) -> l
         _tried("packages", embedded.check_packages),
         _jars(settings),
         *place,
-        _drivers(folder),
+        _drivers(location_of(folder), one_driver=False),
     ]
     if spark:
         checks += _with_engine("spark and delta", settings, folder, say)
+    return checks
+
+
+def _of_cluster(settings: Settings, *, spark: bool, say: Callable[[str], None]) -> list[Check]:
+    """Where Spark has a configuration of its own, there is no folder and nothing to download."""
+    place = settings["warehouse"]
+    checks = [_python(), _tried("java", embedded.check_java), *_store(settings, None)]
+    if not spark:
+        return [*checks, _drivers(place, one_driver=is_plain_s3(place, None))]
+    try:
+        with connect_unchecked(settings=settings, say=say) as tables:
+            found = f"Spark {tables.spark.version} on {tables.spark.sparkContext.master}"
+            checks.append(Check(name="spark and delta", ok=True, detail=found))
+            checks.append(_drivers(place, one_driver=tables.lake.one_driver))
+            checks += [_unknown(tables), _expiring(tables)]
+    except DynamicTablesError as error:
+        checks.append(_broken("spark and delta", error))
     return checks
 
 
@@ -152,25 +173,40 @@ def _space(folder: Path) -> Check:
     )
 
 
-def _drivers(folder: Path) -> Check:
+def _drivers(place: str, *, one_driver: bool) -> Check:
+    """Whether several workers may write there."""
+    if local_path(place) is not None:
+        detail = (
+            "is a local disk: Delta excludes writers of one JVM only; refreshes of several "
+            "processes exclude each other by a lock of ours, other programs do not know it"
+        )
+    elif one_driver:
+        detail = "is S3: two drivers may lose each other's commits there, a second one is refused"
+    else:
+        detail = "excludes writers from each other"
     return Check(
         name="other writers",
         ok=True,
-        detail=f"{folder} is a local disk: Delta excludes writers of one JVM only; refreshes of "
-        "several processes exclude each other by a lock of ours, other programs do not know it",
+        detail=f"{place} {detail}",
+        hint="one worker, or Delta's S3DynamoDBLogStore (spark.delta.logStore.s3a.impl)"
+        if one_driver
+        else None,
     )
 
 
 # The store.
 
 
-def _store(settings: Settings, folder: Path) -> Iterator[Check]:
-    file = folder / STORE_FILE
-    if not settings["store"] and not file.exists():
+def _store(settings: Settings, folder: Path | None) -> Iterator[Check]:
+    """The store of the settings, or the file in the folder of an embedded lake."""
+    file = folder / STORE_FILE if folder is not None else None
+    if not settings["store"] and file is not None and not file.exists():
         yield Check(name="store", ok=True, detail=f"{file}, made on first use")
         return
     try:
-        with open_store(settings["store"] or file) as store:
+        if file is None:
+            check_store(settings, f"warehouse={settings['warehouse']}")
+        with open_store(settings["store"] or file or "") as store:
             states = store.tables()
             yield Check(
                 name="store",

@@ -190,18 +190,28 @@ def unconsumed(graph: Graph) -> list[str]:
     return found
 
 
-def share_within(
-    history: Sequence[RefreshRecord], target: float, behind_s: float, window_s: float
-) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What the refreshes of the last day tell of a table's lag."""
+
+    since: datetime | None  # the first of them; None: there was none
+    late_s: float  # spent beyond the target, until one of them ended that
+
+
+def share_within(late_s: float, target: float, behind_s: float, window_s: float) -> float:
     """The share of the last `window_s` seconds in which the table was within its target.
 
-    Each record tells how far the table was behind when it was refreshed; a lag grows by a second a
-    second, so what exceeds the target is the time spent outside. `behind_s` is the lag now.
+    A refresh tells how far the table was behind; a lag grows by a second a second, so what exceeds
+    the target is the time spent outside: `late_s` of past refreshes, and of the lag now.
+
+    >>> share_within(late_s=10, target=60, behind_s=0, window_s=100)
+    0.9
+    >>> share_within(late_s=10, target=60, behind_s=90, window_s=100)
+    0.6
+    >>> share_within(late_s=0, target=60, behind_s=1_000_000, window_s=100)
+    0.0
     """
-    late = max(behind_s - target, 0.0)
-    for record in history:
-        if record.outcome is Outcome.DONE and record.behind_ms is not None:
-            late += max(record.behind_ms / 1000 - target, 0.0)
+    late = late_s + max(behind_s - target, 0.0)
     return max(1.0 - late / window_s, 0.0) if window_s > 0 else 1.0
 
 
@@ -225,27 +235,34 @@ class Lag:
 
 
 def lag_of(
-    graph: Graph, state: TableState, history: Sequence[RefreshRecord], now: datetime, pace: Pace
+    graph: Graph,
+    state: TableState,
+    watched: Watched,
+    *,
+    takes_s: float,
+    now: datetime,
+    pace: Pace,
 ) -> Lag:
-    """The lag of one table now; `history` is newest first."""
+    """The lag of one table now."""
     table_id = state.definition.table_id
     target, behind = target_s(graph, table_id), None
     if state.seen_at is not None:
         since = state.behind_since
         behind = 0.0 if since is None else max((now - since).total_seconds(), 0.0)
-    watched = [record for record in history if record.started_at > now - WATCHED]
-    since = min((record.started_at for record in watched), default=state.created_at)
-    window = max((now - since).total_seconds(), behind or 0.0)
+    window = max((now - (watched.since or state.created_at)).total_seconds(), behind or 0.0)
     sighting = Sighting(
         state=state,
         behind_since=state.behind_since,
         versions=state.failure.versions or {} if state.failure else {},
-        takes_s=expected_s(history[:JUDGED_BY]),
+        takes_s=takes_s,
     )
+    within = None
+    if target is not None:
+        within = share_within(watched.late_s, target, behind or 0.0, window)
     return Lag(
         table=state.definition.name,
         target_s=target,
         behind_s=behind,
-        within=None if target is None else share_within(watched, target, behind or 0.0, window),
+        within=within,
         next_refresh=Schedule(graph, {table_id: sighting}, now, pace).next_refresh(table_id),
     )

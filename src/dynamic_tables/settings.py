@@ -53,6 +53,13 @@ SETTINGS = (
         doc="URL of the metadata store; empty: an SQLite file in the lake's folder",
     ),
     SettingSpec(
+        name="warehouse",
+        kind=str,
+        default="",
+        doc="where the tables of a cluster lie, e.g. s3a://bucket/lake, instead of a folder; Spark "
+        "starts as its own configuration says, and the store is given",
+    ),
+    SettingSpec(
         name="allowed_roots",
         kind=str,
         default="",

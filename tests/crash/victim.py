@@ -43,7 +43,7 @@ def _step(label: str) -> Step | SliceStep:
 
 
 def _round(tables: dt.DynamicTables, kind: str, plan: Plan, folder: Path) -> str:
-    meeting = threading.Barrier(len(plan), lambda: _strike(tables, kind, folder), MEETING_S)
+    meeting = threading.Barrier(len(plan), lambda: strike(tables, kind, folder), MEETING_S)
     arrived: set[str] = set()
 
     def observer(reached: Step | SliceStep, table: str) -> None:
@@ -92,7 +92,7 @@ def _stop(tables: dt.DynamicTables) -> None:
     tables.store.heartbeat = beat
 
 
-def _strike(tables: dt.DynamicTables, kind: str, folder: Path) -> None:
+def strike(tables: dt.DynamicTables, kind: str, folder: Path) -> None:
     if kind == "wait":
         (folder / "waiting").touch()
         _wait_for(folder / "go")

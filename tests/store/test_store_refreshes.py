@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -264,3 +265,21 @@ def test_who_came_second_does_not_change_what_the_first_one_wrote(
         Reason.QUERY_FAILED,
         {"orders-id": 8},
     )
+
+
+def test_lateness_counts_every_refresh_of_the_time_asked_for(store: Store, claim: Claim) -> None:
+    """More than a page of history, failures and refreshes before it: only what was done counts."""
+    store.open_intent(claim, make.intent())
+    store.record(
+        claim, make.record(1, behind_ms=999_000), make.build(), close_intent=1, failures="reset"
+    )
+    before = make.INSTANT + timedelta(minutes=1)
+    for number in range(100):
+        started = before + timedelta(seconds=1 + number)
+        done = make.no_data(1, behind_ms=60_500 if number % 2 else 59_000, started_at=started)
+        store.record(claim, done, make.build(), close_intent=None, failures="reset")
+    failed = make.failed(started_at=before + timedelta(minutes=5), behind_ms=10**9)
+    store.record(claim, failed, None, close_intent=None, failures="count")
+    first = before + timedelta(seconds=1)
+    assert store.lateness(claim.table_id, before, 60_000) == (first, 50 * 500)
+    assert store.lateness(claim.table_id, before + timedelta(hours=1), 60_000) == (None, 0)

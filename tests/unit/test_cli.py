@@ -393,6 +393,36 @@ def test_doctor_without_spark(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("warehouse", "said"),
+    [("s3a://bucket/lake", "a second one is refused"), ("hdfs://host/lake", "excludes writers")],
+)
+def test_doctor_tells_whether_a_warehouse_takes_several_workers(
+    warehouse: str, said: str, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    result = run("doctor", "--no-spark", "--warehouse", warehouse, "--store", store, "--json")
+    checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert said in checks["other writers"]["detail"]
+    assert ("DynamoDB" in (checks["other writers"]["hint"] or "")) == warehouse.startswith("s3a")
+    assert "lake folder" not in checks
+
+
+@pytest.mark.parametrize("verb", ["list", "plan", "doctor"])
+def test_a_warehouse_needs_a_store(verb: str) -> None:
+    flags = ["--no-spark"] if verb == "doctor" else []
+    result = run(verb, *flags, "--warehouse", "s3a://bucket/lake")
+    assert result.exit_code == 2
+    assert "a store is needed" in " ".join(result.output.split())
+
+
+def test_a_folder_or_a_warehouse() -> None:
+    flags = ["--warehouse", "s3a://bucket/lake", "--lake", "./here", "--store", "sqlite:///s.db"]
+    result = run("plan", *flags)
+    assert result.exit_code == 2
+    assert "keeps its warehouse in its own folder" in result.stderr
+
+
 def test_doctor_fails_on_a_broken_store(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "dynamic_tables.db").write_text("not a database " * 100)

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from builders import build
 from builders import definition as make_definition
-from store_builders import no_data
 
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Failure, Status, TableState
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
-from dynamic_tables.schedule import Pace, Schedule, Sighting, share_within, target_s, unconsumed
+from dynamic_tables.schedule import Pace, Schedule, Sighting, target_s, unconsumed
 
 NOW = datetime(2025, 1, 1, 12, tzinfo=UTC)
 PACE = Pace(poll_s=5, retry_s=10)
@@ -169,13 +168,6 @@ def test_downstream_that_nothing_consumes(world: World) -> None:
     world.table("by_hand", dynamic=("idle",))
     world.table("reader", dynamic=("used",), trigger_on_change=True)
     assert unconsumed(world.graph) == ["idle"]
-
-
-def test_the_share_of_time_within_the_target() -> None:
-    late = [no_data(1, behind_ms=70_000), no_data(2, behind_ms=59_000), no_data(3)]
-    assert share_within(late, 60, 0, 100) == pytest.approx(0.9)
-    assert share_within(late, 60, 90, 100) == pytest.approx(0.6)
-    assert share_within([], 60, 1_000_000, 100) == 0.0
 
 
 def test_the_tables_above_take_their_time_too(world: World) -> None:

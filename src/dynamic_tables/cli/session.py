@@ -14,7 +14,14 @@ from rich.console import Console, RenderableType
 
 from dynamic_tables.app import DynamicTables
 from dynamic_tables.cli.strict import strict_json
-from dynamic_tables.connect import STORE_FILE, connect, folder_of, is_ducklake, is_lake
+from dynamic_tables.connect import (
+    STORE_FILE,
+    check_store,
+    connect,
+    folder_of,
+    is_ducklake,
+    is_lake,
+)
 from dynamic_tables.errors import SetupError
 from dynamic_tables.names import SMALL_LAKE
 from dynamic_tables.reasons import Reason
@@ -66,9 +73,12 @@ class Invocation:
     def records(self) -> Generator[DynamicTables]:
         """The tables as the store knows them: for verbs that need no engine, in a fraction of the
         time."""
+        if self.settings["warehouse"]:
+            check_store(self.settings, f"warehouse={self.settings['warehouse']}")
         place = self.settings["store"] or self._store_file()
         with open_store(place) as store:
-            lake = cast("Any", _NoEngine(is_ducklake(self.settings["lake"])))
+            small = is_ducklake(self.settings["lake"]) and not self.settings["warehouse"]
+            lake = cast("Any", _NoEngine(small))
             yield DynamicTables(lake, store, self.settings, say=self.note)
 
     def _store_file(self) -> Path:

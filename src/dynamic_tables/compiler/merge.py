@@ -22,8 +22,10 @@ from dynamic_tables.compiler.tree import (
     Expression,
     Node,
     Project,
+    Window,
     column,
     rewritten,
+    walk,
 )
 from dynamic_tables.definition import FLOATING
 from dynamic_tables.reasons import Reason
@@ -42,7 +44,15 @@ class Merging:
     folds: tuple[Fold, ...]  # of the aggregates, in their order
 
     def reason_against(self, types: Mapping[str, str]) -> Reason | None:
-        """Why not, given the types of the stored columns: a quotient must be rounded once only."""
+        """Why not, given the types of the stored columns.
+
+        A quotient must be rounded once only. A key that is a floating sum is not the same when it
+        is computed again: what goes would be taken from another group.
+        """
+        nested = any(isinstance(node, (Aggregate, Window)) for node in walk(self.aggregate.child))
+        keys = (self.type_of(name, types) for name, _ in self.aggregate.keys)
+        if nested and not FLOATING.isdisjoint(keys):
+            return Reason.NON_DETERMINISTIC
         for (name, _), fold in zip(self.aggregate.aggregates, self.folds, strict=True):
             kind = self.type_of(name, types)
             if fold.kind is Kind.AVG and kind not in FLOATING and not _rounds_once(kind):
@@ -139,7 +149,7 @@ class Merging:
         return ", ".join(f"{emitter.text(e)} AS {emitter.quote(n)}" for n, e in self.outputs)
 
     def type_of(self, name: str, types: Mapping[str, str]) -> str:
-        """The type of an aggregate that is stored as it is."""
+        """The type of a key or an aggregate that is stored as it is."""
         declared = self._plain().get(name)
         return types[declared.lower()].lower() if declared is not None else ""
 

@@ -230,6 +230,35 @@ def _delta(settings: Settings, found: list[str]) -> dict[str, str]:
     return {**path, "spark.executor.extraClassPath": os.pathsep.join(found)}
 
 
+def cluster_session(settings: Settings, warehouse: str) -> Any:
+    """The session that `spark-defaults.conf` or PYSPARK_SUBMIT_ARGS describe.
+
+    Credentials, jars and the catalog of a cluster are its administrators' business: nothing of it
+    is set here but the place of the warehouse and, if one is named, the master.
+    """
+    try:
+        from pyspark import SparkContext  # noqa: PLC0415  pyspark is an extra
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ImportError as error:
+        raise SetupError(
+            "is not installed", reason=Reason.SPARK_MISSING, about="pyspark", hint=INSTALL_HINT
+        ) from error
+    with _starting:
+        if SparkContext._active_spark_context is None:
+            check_java()
+        builder = SparkSession.builder.appName("dynamic-tables on a cluster")
+        if settings["master"]:
+            builder = builder.master(settings["master"])
+        session = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+        atexit.register(session.stop)
+    return session
+
+
+def forgets_names(session: Any) -> bool:
+    """Whether the session's catalog lives in memory, and is empty in the next process."""
+    return session.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
+
+
 def new_session(context: Any, warehouse: str) -> Any:
     """A session with a catalog and a warehouse folder of its own."""
     from pyspark.sql import SparkSession  # noqa: PLC0415

@@ -104,8 +104,11 @@ def _restore_table(spark: SparkSession, name: TableName, location: str) -> bool:
 
 
 def _lies_in_schema(spark: SparkSession, schema: str, location: str) -> bool:
-    folder, home = local_path(location), local_path(jvm.schema_location(spark, schema))
-    return folder is not None and folder.parent == home
+    schema_location = jvm.schema_location(spark, schema)
+    folder, home = local_path(location), local_path(schema_location)
+    if folder is None or home is None:
+        return location.rstrip("/").rpartition("/")[0] == schema_location.rstrip("/")
+    return folder.parent == home
 
 
 def _make_managed(spark: SparkSession, name: TableName) -> None:

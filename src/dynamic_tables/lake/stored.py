@@ -6,25 +6,21 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
-from functools import reduce
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from dynamic_tables.compiler.emit import WEIGHT
 from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
-from dynamic_tables.lake import bags, catalog, jvm, parts, transaction
-from dynamic_tables.lake.base import Commit, Layout, Standing
+from dynamic_tables.lake import catalog, jvm, parts, transaction
+from dynamic_tables.lake.base import Layout, Standing
 from dynamic_tables.lake.committing import in_order
 from dynamic_tables.lake.faults import headline
-from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.lock import commit_lock
-from dynamic_tables.lake.log import commits_between
 from dynamic_tables.lake.row_groups import stored_order
 from dynamic_tables.lake.sessions import private_session
+from dynamic_tables.lake.shown import ShownTables
 from dynamic_tables.lake.statements import (
     PROPERTY_DEFINITION,
     PROPERTY_ID,
@@ -34,7 +30,7 @@ from dynamic_tables.lake.statements import (
     set_definition,
     shown,
 )
-from dynamic_tables.names import SHOWN, TableName, check_not_reserved, literal, quote
+from dynamic_tables.names import TableName, check_not_reserved, literal, quote
 from dynamic_tables.reasons import Reason
 
 # Our statements quote by these rules, whatever the user's session has.
@@ -46,7 +42,7 @@ SMALL_FILE_BYTES = 32 * 2**20
 SESSION_CATALOG_NAMES = re.compile(r"[A-Za-z0-9_]+")  # what Spark's own catalog accepts
 
 
-class StoredTables:
+class StoredTables(ShownTables):
     """Making, finding, describing and deleting stored tables."""
 
     def __init__(self, spark: SparkSession, *, warehouse: str | None, lock_wait_s: float) -> None:
@@ -287,58 +283,6 @@ class StoredTables:
         """How many rows stand, if Delta knows without counting them."""
         return jvm.row_count(self._snapshot_at(definition.location))
 
-    def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]:
-        """The commits of the stored table in (after, to], newest first; what is left of them."""
-        return commits_between(self.spark, definition.location, after, to)
-
-    def read(self, definition: Definition, version: int | None) -> DataFrame:
-        if version is None:
-            return self.spark.table(definition.name.sql)
-        reader = self.spark.read.option("versionAsOf", version)
-        return self.shown(reader.table(definition.stored_name.sql), definition)
-
-    def shown(self, stored: DataFrame, definition: Definition) -> DataFrame:
-        """What users see of the rows of a stored table."""
-        if definition.auxiliary is None:
-            return stored
-        if definition.in_parts is not None:
-            stored = parts.folded(stored, definition.in_parts)
-        rows = stored.where(F.col(SHOWN)) if definition.auxiliary.filtered else stored
-        return rows.select(*[F.col(quote(column.name)) for column in definition.columns])
-
-    def changes(self, definition: Definition, start: int, end: int) -> DataFrame:
-        """The change feed of the table in [start, end]."""
-        if definition.in_parts is not None:
-            return self._changes_in_parts(definition, start, end)
-        feed = self._feed(definition, start, end)
-        return feed if definition.auxiliary is None else _shown_changes(feed, definition)
-
-    def _changes_in_parts(self, definition: Definition, start: int, end: int) -> DataFrame:
-        """What became of the groups, commit by commit."""
-        assert definition.in_parts is not None
-        found = []
-        for commit in self.commits(definition, start - 1, end):
-            if commit.changes_data or not found:  # one at least, for the columns
-                feed = self._feed(definition, commit.version, commit.version)
-                groups = parts.groups_of(feed, definition.in_parts.keys)
-                before, after = (
-                    rows_at(self.spark, definition.location, version)
-                    for version in (max(commit.version - 1, 0), commit.version)
-                )
-                signed = parts.changes(groups, before, after, definition.in_parts)
-                about = feed.select("_commit_version", "_commit_timestamp").limit(1)
-                found.append(_unsigned(signed.crossJoin(about), definition))
-        if not found:
-            return _shown_changes(
-                self._feed(definition, start, end), definition
-            )  # says what is wrong
-        return reduce(DataFrame.unionAll, found)
-
-    def _feed(self, definition: Definition, start: int, end: int) -> DataFrame:
-        reader = self.spark.read.option("readChangeFeed", "true")
-        ranged = reader.option("startingVersion", start).option("endingVersion", end)
-        return ranged.table(definition.stored_name.sql)
-
     def stored_definitions(self) -> Iterator[Definition]:
         """The definitions that lie in the schemas' folders, for rebuilding a lost store."""
         for location in self._folders():
@@ -372,29 +316,6 @@ class StoredTables:
             about=str(definition.name),
             wait_s=self._lock_wait_s,
         )
-
-
-def _shown_changes(feed: DataFrame, definition: Definition) -> DataFrame:
-    """Changes of what users see: commits that changed hidden columns only changed nothing."""
-    came = F.col("_change_type").isin("insert", "update_postimage")
-    return _unsigned(feed.withColumn(WEIGHT, F.when(came, 1).otherwise(-1)), definition)
-
-
-def _unsigned(changes: DataFrame, definition: Definition) -> DataFrame:
-    """Signed rows as a change feed of what users see."""
-    assert definition.auxiliary is not None
-    if definition.auxiliary.filtered:
-        changes = changes.where(F.col(SHOWN))
-    columns = [F.col(quote(column.name)) for column in definition.columns]
-    net = bags.netted(changes.select(*columns, "_commit_version", "_commit_timestamp", WEIGHT))
-    kind = F.when(F.col(WEIGHT) > 0, F.lit("insert")).otherwise(F.lit("delete"))
-    copies = F.array_repeat(kind, F.abs(F.col(WEIGHT)).cast("int"))
-    return net.select(
-        *columns,
-        F.explode(copies).alias("_change_type"),
-        F.col("_commit_version"),
-        F.col("_commit_timestamp"),
-    )
 
 
 def _taken(definition: Definition) -> Refused:

@@ -7,9 +7,21 @@ number: its record repeats the standing one with a newer cut.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from dynamic_tables.errors import InternalError, InvalidInput, SetupError
 from dynamic_tables.model import Build, Intent, Outcome, RefreshRecord, Strategy
@@ -141,6 +153,20 @@ def history(connection: Connection, table_id: str | None, limit: int) -> list[Re
         found = found.where(_history.c.table_id == table_id)
     newest = found.order_by(_history.c.started_at.desc(), _history.c.history_no.desc()).limit(limit)
     return [record_of(row) for row in connection.execute(newest).mappings()]
+
+
+def lateness(
+    connection: Connection, table_id: str, since: datetime, target_ms: int
+) -> tuple[datetime | None, int]:
+    """The first refresh of a table since then, and by how many milliseconds all of them that were
+    done found it later than its target."""
+    done = and_(_history.c.outcome == Outcome.DONE.value, _history.c.behind_ms > target_ms)
+    late = case((done, _history.c.behind_ms - target_ms), else_=0)
+    found = select(func.min(_history.c.started_at), func.coalesce(func.sum(late), 0)).where(
+        _history.c.table_id == table_id, _history.c.started_at > since
+    )
+    first, total = connection.execute(found).one()
+    return first, int(total)
 
 
 def _lock_claimed(connection: Connection, claim: Claim, table_id: str) -> Row:

@@ -334,6 +334,14 @@ class Store:
         with reading(self._engine) as connection:
             return refreshes.history(connection, table_id, limit)
 
+    def lateness(
+        self, table_id: str, since: datetime, target_ms: int
+    ) -> tuple[datetime | None, int]:
+        """When a table was refreshed first since then, and how many milliseconds it spent beyond
+        its target until refreshes ended that."""
+        with reading(self._engine) as connection:
+            return refreshes.lateness(connection, table_id, since, target_ms)
+
     # What people query, and the embedded catalog.
 
     def read_rows(self, table_name: str) -> Rows:

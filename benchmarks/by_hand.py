@@ -1,0 +1,289 @@
+"""By hand: a refresh against the best sequence that somebody would write for the same change.
+
+The aggregate, the join and the top rows of `change_size`; rows come. Each sequence keeps a table of
+its own up to date: a MERGE of the aggregated change feed, in a plain session and in a tuned one;
+stored rows of the changed groups read, added to and written back (`replaceUsing`); changed keys
+recomputed from the source and written back; partial rows appended, for readers to add up; and the
+two statements that dbt-spark sends for an incremental model with the strategy `merge` (without
+dbt's own time). Whoever writes by hand knows that rows only come; the refresh has to find out.
+
+In the end every table is compared with its query: a sequence that is wrong is no competitor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from change_size import FEED, QUERIES, change, prepare
+from common import Lake, Measured, arguments, in_turn, report
+from fixed_cost import SMALL
+from pyspark.sql import DataFrame, SparkSession
+
+import dynamic_tables as dt
+
+SHARES = (0.0001, 0.01)
+HEADING = (
+    "| query | rows | way | median s | against the best by hand | Spark jobs |\n"
+    "|---|---|---|---|---|---|"
+)
+AGGREGATE, JOIN, TOP = QUERIES
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table that is kept by hand."""
+
+    name: str
+    location: str  # by name, Spark would not let a table be read and replaced at once
+
+
+Step = Callable[[SparkSession, Target, int], object]  # with the version that the rows came with
+
+
+# The sequences, one function each
+
+
+def added(by: Mapping[str, str]) -> str:
+    """How stored and new values of a column become one."""
+    return ", ".join(f"{column} = {how}" for column, how in by.items())
+
+
+SUMS = {"n": "t.n + s.n", "s": "t.s + s.s"}
+TOPS = {**SUMS, "m": "greatest(t.m, s.m)"}
+PARTS = {
+    AGGREGATE: "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM {feed} GROUP BY k",
+    JOIN: (
+        "SELECT d.region, f.k, count(*) AS n, sum(f.v) AS s FROM {feed} f JOIN dim d ON f.k = d.k"
+        " GROUP BY d.region, f.k"
+    ),
+}
+KEYS = {AGGREGATE: ("k",), JOIN: ("region", "k"), TOP: ("k",)}
+ADDED = {AGGREGATE: TOPS, JOIN: SUMS}
+
+
+def feed(version: int) -> str:
+    return f"table_changes('fact', {version}, {version})"
+
+
+def merged(query: str) -> Step:
+    """The changes, aggregated, added to what is stored by a MERGE."""
+    on = " AND ".join(f"t.{key} <=> s.{key}" for key in KEYS[query])
+
+    def step(session: SparkSession, target: Target, version: int) -> object:
+        parts = PARTS[query].format(feed=feed(version))
+        return session.sql(
+            f"MERGE INTO {target.name} t USING ({parts}) s ON {on}"
+            f" WHEN MATCHED THEN UPDATE SET {added(ADDED[query])} WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    return step
+
+
+def replaced(query: str) -> Step:
+    """The same by reading the stored rows of the changed groups and writing them back."""
+    columns = [*KEYS[query], *ADDED[query]]
+
+    def step(session: SparkSession, target: Target, version: int) -> object:
+        parts = PARTS[query].format(feed=feed(version))
+        sides = f"SELECT * FROM ({parts}) UNION ALL SELECT t.* FROM {target.name} t"
+        stored = f"{sides} LEFT SEMI JOIN ({parts}) p USING ({', '.join(KEYS[query])})"
+        how = [f"{'max' if name == 'm' else 'sum'}({name}) AS {name}" for name in ADDED[query]]
+        chosen = ", ".join([*KEYS[query], *how])
+        rows = session.sql(f"SELECT {chosen} FROM ({stored}) GROUP BY {', '.join(KEYS[query])}")
+        return written(rows.select(*columns), target, KEYS[query])
+
+    return step
+
+
+def recomputed(query: str) -> Step:
+    """The rows of the changed keys, computed from the source and written back."""
+
+    def step(session: SparkSession, target: Target, version: int) -> object:
+        whole = f"(SELECT * FROM fact LEFT SEMI JOIN {feed(version)} USING (k))"
+        rows = session.sql(QUERIES[query].replace("FROM fact", f"FROM {whole}"))
+        return written(rows, target, ("k",))
+
+    return step
+
+
+def written(rows: DataFrame, target: Target, keys: tuple[str, ...]) -> object:
+    writer = rows.write.format("delta").mode("overwrite")
+    return writer.option("replaceUsing", ",".join(keys)).save(target.location)
+
+
+def appended(query: str) -> Step:
+    """Partial rows; who reads adds them up."""
+
+    def step(session: SparkSession, target: Target, version: int) -> object:
+        parts = PARTS[query].format(feed=feed(version))
+        return session.sql(f"INSERT INTO {target.name} {parts}")
+
+    return step
+
+
+def by_dbt(query: str) -> Step:
+    """An incremental model with `unique_key`: the groups that new rows are in, computed anew.
+
+    dbt knows no versions; its models look for new rows by a column that grows.
+    """
+    on = " AND ".join(f"DBT_INTERNAL_SOURCE.{key} = DBT_INTERNAL_DEST.{key}" for key in KEYS[query])
+
+    def step(session: SparkSession, target: Target, version: int) -> object:
+        newest = session.sql(f"SELECT min(id) FROM {feed(version)}").collect()[0][0]
+        new = f"(SELECT DISTINCT k FROM fact WHERE id >= {newest})"
+        whole = f"(SELECT * FROM fact LEFT SEMI JOIN {new} USING (k))"
+        model = QUERIES[query].replace("FROM fact", f"FROM {whole}")
+        session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {target.name}__dbt_tmp AS {model}")
+        return session.sql(
+            f"MERGE INTO {target.name} AS DBT_INTERNAL_DEST USING {target.name}__dbt_tmp AS"
+            f" DBT_INTERNAL_SOURCE ON {on} WHEN MATCHED THEN UPDATE SET *"
+            " WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    return step
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to keep one query up to date."""
+
+    title: str
+    step: Step
+    tuned: bool = False  # in a session with settings for small writes
+    folded: bool = False  # its readers add up; compared with `fold`, not with `refresh`
+
+
+def ways(query: str) -> Iterator[Way]:
+    if query in PARTS:
+        yield Way("by hand: MERGE", merged(query))
+        yield Way("by hand: MERGE, tuned", merged(query), tuned=True)
+        yield Way("by hand: stored rows, replaceUsing", replaced(query))
+        yield Way("by hand: append of parts", appended(query), folded=True)
+    yield Way("by hand: keys recomputed, replaceUsing", recomputed(query))
+    if query != TOP:  # a MERGE on the key cannot hold two rows a key
+        yield Way("dbt: incremental, merge", by_dbt(query))
+
+
+# The run
+
+
+class Contest:
+    """One query, and all that keep it."""
+
+    def __init__(self, tables: dt.DynamicTables, number: int, title: str) -> None:
+        self._tables, self._title, self._query = tables, title, QUERIES[title]
+        self._refreshed = [f"c{number}_refresh"]
+        tables.create(self._refreshed[0], self._query)
+        if title in PARTS:
+            self._refreshed.append(f"c{number}_fold")
+            tables.create(self._refreshed[1], self._query, storage="MERGE_ON_READ")
+        self._ways: dict[Target, Way] = {}
+        for n, way in enumerate(ways(title)):
+            name = f"c{number}_hand{n}"
+            tables.sql(f"CREATE TABLE {name} USING delta {FEED} AS {self._query}")
+            location = tables.sql(f"DESCRIBE DETAIL {name}").first()["location"]
+            self._ways[Target(name, location)] = way
+        self._tuned = tables.spark.newSession()
+        for key, value in SMALL.items():
+            self._tuned.conf.set(key, value)
+
+    def measured(self, version: int) -> dict[str, Measured]:
+        found: dict[str, Callable[[int], object]] = {}
+        for table in self._refreshed:
+            found[table.rpartition("_")[2]] = lambda _, table=table: self._refresh(table)
+        for target, way in self._ways.items():
+            session = self._tuned if way.tuned else self._tables.spark
+            found[way.title] = lambda _, t=target, w=way, s=session: _silent(w.step(s, t, version))
+        return in_turn(self._tables.spark, found, rounds=1)
+
+    def _refresh(self, table: str) -> int:
+        return self._tables.refresh(table)[table].work.spark_jobs or 0
+
+    def check(self) -> None:
+        """Every table has the rows of the query."""
+        wanted = self._fingerprint(self._query)
+        for table in self._refreshed:
+            assert self._fingerprint(f"SELECT * FROM {table}") == wanted, table
+        for target, way in self._ways.items():
+            rows = f"SELECT * FROM {target.name}"
+            if way.folded:
+                rows = _summed(self._title, target.name)
+            assert self._fingerprint(rows) == wanted, f"{self._title}, {way.title}: wrong rows"
+
+    def _fingerprint(self, text: str) -> tuple[object, ...]:
+        columns = "k, region, n, s" if self._title == JOIN else "*"
+        rows = f"SELECT xxhash64({columns}) AS h FROM ({text})"
+        return tuple(self._tables.sql(f"SELECT count(*), sum(h % 1000003) FROM ({rows})").first())
+
+    def lines(self, rows: int, found: Mapping[str, Measured]) -> list[str]:
+        hand = {way.title: way for way in self._ways.values()}
+        best = {
+            folded: min(found[title].median for title, way in hand.items() if way.folded is folded)
+            for folded in {way.folded for way in hand.values()}
+        }
+        told = []
+        for title, m in found.items():
+            folded = hand[title].folded if title in hand else title == "fold"
+            told.append(
+                f"| {self._title} | {rows:,} | {title} | {m.median:.2f} |"
+                f" {m.median / best[folded]:.2f} | {m.jobs[0]} |"
+            )
+        return told
+
+
+def _silent(_: object) -> None:
+    """Statements return frames, which are no numbers of jobs."""
+
+
+def _summed(query: str, table: str) -> str:
+    how = [f"{'max' if name == 'm' else 'sum'}({name}) AS {name}" for name in ADDED[query]]
+    keys = ", ".join(KEYS[query])
+    return f"SELECT {keys}, {', '.join(how)} FROM {table} GROUP BY {keys}"
+
+
+def newest(tables: dt.DynamicTables) -> int:
+    return tables.sql("DESCRIBE HISTORY fact LIMIT 1").collect()[0].version
+
+
+def merge_rounds(rounds: list[dict[str, Measured]]) -> dict[str, Measured]:
+    return {
+        title: Measured(
+            seconds=[s for found in rounds for s in found[title].seconds],
+            jobs=[j for found in rounds for j in found[title].jobs],
+        )
+        for title in rounds[0]
+    }
+
+
+def main() -> None:
+    wanted = arguments(__doc__, only=list(QUERIES), rows=20_000_000)
+    rows, keys = (400_000, 20_000) if wanted.quick else (wanted.rows, 1_000_000)
+    rounds = 1 if wanted.quick else 3
+    lines = [HEADING]
+    with Lake() as tables:
+        prepare(tables, rows, keys)
+        chosen = [title for title in QUERIES if wanted.only in (None, title)]
+        contests = [Contest(tables, n, title) for n, title in enumerate(chosen)]
+        number = 0
+        for share in SHARES:
+            size = max(1, round(rows * share))
+            found: dict[int, list[dict[str, Measured]]] = {n: [] for n in range(len(contests))}
+            for round_ in range(-1, rounds):  # the first warms up
+                number += 1
+                change(tables, size, keys, number, mixed=False)
+                version = newest(tables)
+                for n, contest in enumerate(contests):
+                    one = contest.measured(version)
+                    found[n] += [one] if round_ >= 0 else []
+            for n, contest in enumerate(contests):
+                told = contest.lines(size, merge_rounds(found[n]))
+                print("\n".join(told), flush=True)
+                lines += told
+        for contest in contests:
+            contest.check()
+    report(f"By hand: {rows:,} rows, {keys:,} keys, rows come", "\n".join(lines), save=wanted.save)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Near keys: 100 neighbouring keys change, in a source sorted by key and in one that is not.
+
+An aggregate and a join with an aggregate, by `keys` and as the refresh chooses itself, each against
+recomputing from the *same* source: a sorted one is recomputed faster, too.
+"""
+
+from __future__ import annotations
+
+from change_size import FEED, HEADING, QUERIES, Cell
+from common import Lake, Measured, arguments, in_turn, report
+
+import dynamic_tables as dt
+
+NEAR = 100  # keys, with one new row each
+KINDS = {
+    "sorted": "CAST(floor(id / {a_key}) AS BIGINT)",
+    "as it came": "pmod(xxhash64(id), {keys})",
+}
+CHOSEN = ("aggregate", "join + aggregate")
+
+
+def prepare(tables: dt.DynamicTables, rows: int, keys: int) -> None:
+    """One source of each kind with the same number of rows a key, and a small table beside them."""
+    for number, key in enumerate(KINDS.values()):
+        said = key.format(a_key=rows // keys, keys=keys)
+        tables.sql(
+            f"CREATE TABLE fact{number} USING delta {FEED} AS"
+            f" SELECT id, {said} AS k, pmod(id * 7919, 10007) AS v FROM range({rows})"
+        )
+    tables.sql(
+        f"CREATE TABLE dim USING delta {FEED} AS"
+        f" SELECT id AS k, id % 7 AS region FROM range({keys})"
+    )
+
+
+def queries() -> dict[tuple[str, str], tuple[str, str]]:
+    """Table and text, by the kind of the source and the title of the query."""
+    return {
+        (kind, title): (f"n{number}_{place}", QUERIES[title].replace("fact", f"fact{number}"))
+        for number, kind in enumerate(KINDS)
+        for place, title in enumerate(CHOSEN)
+    }
+
+
+def measure(tables: dt.DynamicTables, name: str, query: str) -> dict[str, Measured]:
+    def refresh(way: str, strategy: str | None) -> int:
+        table = f"{name}_{way}"
+        return tables.refresh(table, strategy=strategy)[table].work.spark_jobs or 0
+
+    ways = {
+        "recompute": lambda _: tables.sql(f"INSERT OVERWRITE {name}_whole {query}"),
+        "refresh": lambda _: refresh("auto", None),
+        "keys": lambda _: refresh("keys", "keys"),
+    }
+    return in_turn(tables.spark, ways, rounds=1)
+
+
+def main() -> None:
+    wanted = arguments(__doc__, rows=20_000_000)
+    rows, keys = (400_000, 20_000) if wanted.quick else (wanted.rows, 1_000_000)
+    rounds = 1 if wanted.quick else 3
+    found: dict[tuple[str, str], dict[str, Measured]] = {}
+    with Lake() as tables:
+        prepare(tables, rows, keys)
+        for name, query in queries().values():
+            tables.create(f"{name}_auto", query)
+            tables.create(f"{name}_keys", query)
+            tables.sql(f"CREATE TABLE {name}_whole USING delta AS {query}")
+        for number in range(-1, rounds):  # the first change warms up
+            first = (number + 2) * 10 * NEAR
+            for source in range(len(KINDS)):
+                tables.sql(
+                    f"INSERT INTO fact{source} SELECT id, {first} + id, id FROM range({NEAR})"
+                )
+            for case, (name, query) in queries().items():
+                once = measure(tables, name, query)
+                if number < 0:
+                    found[case] = {way: Measured() for way in once}
+                    continue
+                for way, m in once.items():
+                    found[case][way].seconds += m.seconds
+                    found[case][way].jobs += m.jobs
+    cells = [Cell(title, kind, NEAR, ways) for (kind, title), ways in found.items()]
+    text = "\n".join([HEADING, *(line for cell in cells for line in cell.lines())])
+    report(f"Near keys: {rows:,} rows, {keys:,} keys, {NEAR} change", text, save=wanted.save)
+
+
+if __name__ == "__main__":
+    main()
