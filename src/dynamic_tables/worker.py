@@ -130,10 +130,9 @@ class Worker:
         self._doing[subtask.token] = f"{subtask.dynamic_table} (slice {subtask.slice_no})"
         try:
             with self._hearts.kept(subtask):
-                carry_out(self._context, subtask)
+                return carry_out(self._context, subtask)
         finally:
             del self._doing[subtask.token]
-        return True
 
     def _surviving(self, action: Callable[[], bool | None]) -> bool:
         """A store or lake that is away for a while ends no worker: it looks again later."""

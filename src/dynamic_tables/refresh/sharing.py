@@ -189,7 +189,9 @@ class Sharing:
         if subtask is None:
             return False
         with self._hearts.kept(subtask):
-            carry_out(self._context, subtask)
+            counts = carry_out(self._context, subtask)
+        if not counts:
+            self._lake.standing(self._definition)  # raises if it is this process that broke down
         return True
 
     def _check_failed(self, found: Iterable[Subtask]) -> None:
