@@ -29,7 +29,7 @@ from dynamic_tables.names import TableName, qualify, split_name
 from dynamic_tables.options import Options, parse_kwargs
 from dynamic_tables.reasons import Reason
 from dynamic_tables.rebuild import rebuild_store
-from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.context import Context, SliceNews
 from dynamic_tables.refresh.cut import common_states
 from dynamic_tables.refresh.preview import Planned, preview, preview_of
 from dynamic_tables.refresh.run import GraphRefresh, Request, current_builds
@@ -315,9 +315,10 @@ class DynamicTables:
         slots: int,
         say: Callable[[str], None],
         tell: Callable[[RefreshRecord], None] = lambda _record: None,
+        hear: Callable[[SliceNews], None] = lambda _news: None,
     ) -> Worker:
         """What keeps the tables fresh; see `dynamic-tables run` and `worker`."""
-        return Worker(self._context, slots=slots, say=say, tell=tell)
+        return Worker(self._context, slots=slots, say=say, tell=tell, hear=hear)
 
     def plan(self, *names: str) -> Sequence[Planned]:
         """What the next refresh would do to each table, and why."""

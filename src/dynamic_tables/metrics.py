@@ -14,6 +14,7 @@ from dynamic_tables.app import DynamicTables
 from dynamic_tables.errors import DynamicTablesError, SetupError
 from dynamic_tables.model import Outcome, RefreshRecord
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import SliceNews
 
 try:
     import prometheus_client as prometheus
@@ -46,6 +47,20 @@ class Metrics:
         self._ratio = self._histogram(
             "cardinality_ratio", "Affected keys as a share of the stored rows.", SHARES
         )
+        self._shared = self._counter("parallel_refreshes", "Refreshes that workers shared.", ())
+        self._shared_seconds = self._histogram(
+            "parallel_refresh_seconds", "Duration of refreshes that workers shared.", SECONDS
+        )
+        self._slices = {
+            what: self._counter(f"subtasks_{what}", f"Slices that were {what}.", ())
+            for what in ("created", "completed", "failed")
+        }
+        self._slice_seconds = self._histogram(
+            "subtask_seconds", "How long a slice took to compute.", SECONDS
+        )
+        self._waited = self._histogram(
+            "coordinator_wait_seconds", "How long coordinators had nothing to do.", SECONDS
+        )
         self.registry.register(_FromStore(tables))
 
     def _counter(self, name: str, doc: str, labels: tuple[str, ...]) -> Any:
@@ -65,12 +80,24 @@ class Metrics:
         self._refreshes.labels(table, strategy, record.outcome.value).inc()
         if record.outcome is Outcome.DONE:
             self._seconds.labels(table).observe(record.duration_ms / 1000)
+        if record.slices is not None:
+            self._shared.labels(table).inc()
+            self._shared_seconds.labels(table).observe(record.duration_ms / 1000)
         for change in ("inserted", "updated", "deleted"):
             self._rows.labels(table, change).inc(getattr(work, f"rows_{change}") or 0)
         for direction in ("read", "written"):
             self._bytes.labels(table, direction).inc(getattr(work, f"bytes_{direction}") or 0)
         if work.cardinality_ratio is not None:
             self._ratio.labels(table).observe(work.cardinality_ratio)
+
+    def hear(self, news: SliceNews) -> None:
+        """Count what this worker did for a refresh that is shared."""
+        if news.what == "waited":
+            self._waited.labels(news.table).observe(news.seconds)
+            return
+        self._slices[news.what].labels(news.table).inc(news.count)
+        if news.what == "completed":
+            self._slice_seconds.labels(news.table).observe(news.seconds)
 
     def serve(self, port: int) -> None:
         """Answer scrapes on this port until the process ends."""

@@ -126,6 +126,7 @@ class Intent:
     cut: Cut
     pins: tuple[Pin, ...]
     fingerprint: str
+    slicing: Mapping[str, Any] | None = None  # how workers share it (`lake.slicing.Slicing`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +203,7 @@ class RefreshRecord:
         None  # which sources have newer versions than the cut; the way out of an error
     )
     behind_ms: int | None = None  # since the first unread change; None: none, or not known
+    slices: int | None = None  # that several workers computed; None: one did it all
 
     def __str__(self) -> str:
         """One line, and what is to be said below it."""
@@ -217,7 +219,8 @@ class RefreshRecord:
 
     @property
     def did(self) -> str:
-        return self.action.value + (f" {self.strategy.value}" if self.strategy else "")
+        how = f" {self.strategy.value}" if self.strategy else ""
+        return f"{self.action.value}{how}{f' in {self.slices} slices' if self.slices else ''}"
 
     @property
     def seconds(self) -> str:
@@ -255,6 +258,7 @@ class RefreshRecord:
             "error": self.error,
             "note": self.note,
             "behind_ms": self.behind_ms,
+            "slices": self.slices,
         }
 
 

@@ -86,9 +86,9 @@ class Options:
     auxiliary_columns: AuxiliaryColumns = AuxiliaryColumns.AUTO
     storage: Storage = Storage.IN_PLACE
     max_scan_bytes: int | None = None  # None: no limit
-    allow_parallel_refresh: bool = False
-    parallel_threshold: int = 10_000_000  # changed rows from which a refresh is split
-    max_parallelism: int = 16  # subtasks of one refresh
+    allow_parallel_refresh: bool = True
+    parallel_threshold: int = 10_000_000  # affected keys from which a refresh is shared
+    max_parallelism: int = 16  # slices of one refresh
     cluster_by: tuple[str, ...] = ()
     partitioned_by: tuple[str, ...] = ()
     row_groups_by: str | None = None
@@ -349,22 +349,25 @@ SPECS: tuple[OptionSpec, ...] = (
         "ALLOW_PARALLEL_REFRESH",
         "allow_parallel_refresh",
         Kind.SWITCH,
-        "Large refreshes may be split among workers.",
-        "ALLOW_PARALLEL_REFRESH = true",
+        "Several workers may share a large refresh.",
+        "ALLOW_PARALLEL_REFRESH = false",
+        at_work=True,
     ),
     OptionSpec(
         "PARALLEL_THRESHOLD",
         "parallel_threshold",
         Kind.COUNT,
-        "Number of changed rows from which a refresh is split.",
+        "Number of affected keys from which workers share a refresh.",
         "PARALLEL_THRESHOLD = 10000000",
+        at_work=True,
     ),
     OptionSpec(
         "MAX_PARALLELISM",
         "max_parallelism",
         Kind.COUNT,
-        "Largest number of parts into which a refresh is split.",
+        "Largest number of slices into which a refresh is cut.",
         "MAX_PARALLELISM = 16",
+        at_work=True,
     ),
     OptionSpec(
         "CLUSTER BY",

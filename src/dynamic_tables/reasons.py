@@ -50,6 +50,9 @@ class Reason(StrEnum):
     QUERY_FAILED = "QUERY_FAILED"  # Spark could not run the query
     ENGINE_FAILED = "ENGINE_FAILED"  # the engine broke down: an executor, its memory, a connection
     COMMIT_FAILED = "COMMIT_FAILED"  # the rows were computed but could not be committed
+    SUBTASKS_LOST = "SUBTASKS_LOST"  # worker after worker vanished with the same slice
+    SLICE_DAMAGED = "SLICE_DAMAGED"  # a slice is not in the lake as it was computed
+    PARALLEL_TIMEOUT = "PARALLEL_TIMEOUT"  # the slices of a refresh were not computed in time
     INTERRUPTED = "INTERRUPTED"  # stopped by the user
     NOT_INITIALIZED = "NOT_INITIALIZED"  # declared, but not loaded yet
     INCOMPATIBLE_CUTS = "INCOMPATIBLE_CUTS"  # its sources stand at cuts that do not fit together

@@ -38,7 +38,10 @@ MAY_PASS = frozenset(
         Reason.LAKE_CHANGED,
         Reason.NO_PERMISSION,
         Reason.NOT_INITIALIZED,
+        Reason.PARALLEL_TIMEOUT,
+        Reason.SLICE_DAMAGED,
         Reason.STORE_BROKEN,
+        Reason.SUBTASKS_LOST,
         Reason.UNKNOWN_SOURCE,
         Reason.UPSTREAM_FAILED,
     }

@@ -124,6 +124,32 @@ SETTINGS = (
         "with each failure in a row",
     ),
     SettingSpec(
+        name="parallel_refresh",
+        kind=str,
+        default="on",
+        choices=("on", "off"),
+        doc="whether several workers may share the refresh of one large table",
+    ),
+    SettingSpec(
+        name="parallel_max_workers",
+        kind=int,
+        default=16,
+        doc="slices of one refresh, at most; a table's MAX_PARALLELISM may be less",
+    ),
+    SettingSpec(
+        name="parallel_timeout_s",
+        kind=float,
+        default=3600.0,
+        doc="seconds after which a refresh whose slices are not all computed is given up",
+    ),
+    SettingSpec(
+        name="parallel_worth_s",
+        kind=float,
+        default=120.0,
+        may_be_zero=True,
+        doc="a refresh that one worker would do in fewer seconds, as history tells, is not shared",
+    ),
+    SettingSpec(
         name="compact_files",
         kind=int,
         may_be_zero=True,

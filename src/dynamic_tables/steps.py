@@ -30,6 +30,18 @@ class Step(StrEnum):
     RELEASED = "released"  # the claim is gone
 
 
+class SliceStep(StrEnum):
+    """The same for a refresh that several workers share: between INTENDED and LOCKED."""
+
+    KEYS_STAGED = "keys_staged"  # the affected keys lie in the lake, split
+    SHARED = "subtasks_created"  # the store has the slices; whoever claims one computes it
+    CLAIMED = "subtask_claimed"  # a worker has a slice
+    WRITTEN = "slice_written"  # its rows lie in the lake, nobody knows
+    COMPLETED = "subtask_completed"  # the store knows
+    GATHERED = "slices_gathered"  # all slices are there and were checked, nothing is committed
+    CLEARED = "slices_cleared"  # the commit stands, what was staged is gone, the intent is open
+
+
 class LayoutStep(StrEnum):
     """The same for row-group order, in the order in which it passes them."""
 
@@ -40,7 +52,7 @@ class LayoutStep(StrEnum):
     EXCHANGED = "files_exchanged"  # the Delta commit returned
 
 
-AnyStep = Step | LayoutStep
+AnyStep = Step | SliceStep | LayoutStep
 Observer = Callable[[AnyStep, str], None]
 
 

@@ -1,7 +1,8 @@
 """The loop that keeps tables fresh: look, ask for what is due, take from the queue, refresh.
 
 Any number of workers share one store. The one that has been there longest looks at the base tables
-and queues up what is due, all of it at one cut; every worker takes tables from the queue. Workers
+and queues up what is due, all of it at one cut; every worker takes tables from the queue, and if
+there are none, slices of large refreshes that others coordinate (see `refresh.sharing`). Workers
 may come, go, stop and die at any time: what they were at is free again when their claim expires,
 and is completed under the same number (see `refresh.numbered`).
 """
@@ -12,17 +13,19 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 from dynamic_tables.errors import DynamicTablesError, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Action, Outcome, RefreshRecord, TableState
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.claims import BEATS_PER_EXPIRY, Heartbeats
-from dynamic_tables.refresh.context import Context, is_dead
+from dynamic_tables.refresh.context import Context, SliceNews, is_dead
 from dynamic_tables.refresh.failures import record_failure
 from dynamic_tables.refresh.freshness import Freshness, Observer
 from dynamic_tables.refresh.refusals import defect, sentence, upstream_failed
 from dynamic_tables.refresh.run import GraphRefresh, Request, new_refresh_id
+from dynamic_tables.refresh.subtasks import carry_out
 from dynamic_tables.schedule import JUDGED_BY, Pace, Schedule, Sighting, expected_s
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim, PendingRefresh, WantedRefresh
@@ -41,7 +44,9 @@ class Worker:
         slots: int,
         say: Callable[[str], None],
         tell: Callable[[RefreshRecord], None] = lambda _record: None,
+        hear: Callable[[SliceNews], None] = lambda _news: None,
     ) -> None:
+        context = replace(context, tell=hear)
         self._context, self._store = context, context.store
         self._pace = Pace.of(context.settings)
         self._slots, self._say, self._tell = slots, say, tell
@@ -109,12 +114,25 @@ class Worker:
                 self._work.wait(self._pace.poll_s)
 
     def _once(self) -> bool:
-        """One table from the queue; False if there is none, or others had better do it."""
+        """One table from the queue, else one slice of a refresh that another worker coordinates;
+        False if there is none, or others had better do it."""
         found = self._take()
         if found is None:
-            return False
+            return self._compute()
         records = self._execute(*found)
         return not any(record.reason in GIVEN_BACK for record in records)
+
+    def _compute(self) -> bool:
+        subtask = self._store.claim_subtask(self._context.claimant)
+        if subtask is None:
+            return False
+        assert subtask.token is not None
+        self._doing[subtask.token] = f"{subtask.dynamic_table} (slice {subtask.slice_no})"
+        try:
+            with self._hearts.kept(subtask):
+                return carry_out(self._context, subtask)
+        finally:
+            del self._doing[subtask.token]
 
     def _surviving(self, action: Callable[[], bool | None]) -> bool:
         """A store or lake that is away for a while ends no worker: it looks again later."""
@@ -175,6 +193,12 @@ class Worker:
         for claim in self._store.claims():
             if claim.host == here and is_dead(here, claim.pid):
                 self._store.hand_back(claim)
+        for subtask in self._store.subtasks():
+            held = subtask.status == "claimed" and subtask.host == here
+            if held and subtask.pid is not None and is_dead(here, subtask.pid):
+                self._store.fail_subtask(
+                    subtask, Reason.SUBTASKS_LOST.value, "its worker died", final=False
+                )
         for worker in self._store.workers():
             if worker.host == here and is_dead(here, worker.pid):
                 self._store.leave(worker.owner)

@@ -11,14 +11,17 @@ from pathlib import Path
 
 import dynamic_tables as dt
 from dynamic_tables.lake.log import commits_between
-from dynamic_tables.steps import Step
+from dynamic_tables.steps import SliceStep, Step
 from oracle import check
 
 VICTIM = Path(__file__).with_name("victim.py")
 PATIENCE_S = 200
+Plan = Mapping[str, Step | SliceStep]  # to which step each table goes
 
 
-def start_victim(folder: Path, kind: str, plan: Mapping[str, Step]) -> subprocess.Popen[str]:
+def start_victim(
+    folder: Path, kind: str, plan: Mapping[str, Step | SliceStep]
+) -> subprocess.Popen[str]:
     """Each table of the plan goes to its step; then `kind` happens."""
     steps = [f"{table}={step.value}" for table, step in plan.items()]
     return subprocess.Popen(
@@ -29,7 +32,7 @@ def start_victim(folder: Path, kind: str, plan: Mapping[str, Step]) -> subproces
     )
 
 
-def run_victim(folder: Path, kind: str, plan: Mapping[str, Step]) -> str:
+def run_victim(folder: Path, kind: str, plan: Plan) -> str:
     """Let a victim run to its end; its output."""
     victim = start_victim(folder, kind, plan)
     output, _ = victim.communicate(timeout=PATIENCE_S)

@@ -20,16 +20,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dynamic_tables as dt
-from dynamic_tables.steps import Step, observing
+from dynamic_tables.steps import SliceStep, Step, observing
 
 EXPIRES_S = 2.0  # claims of victims expire soon
 MEETING_S = 100.0
+Plan = dict[str, Step | SliceStep]
 QUERY = "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer"
 
 
 def main() -> None:
     folder, kinds = Path(sys.argv[1]), sys.argv[2].split("+")
-    plan = {name: Step(step) for name, _, step in (word.partition("=") for word in sys.argv[3:])}
+    plan = {name: _step(step) for name, _, step in (word.partition("=") for word in sys.argv[3:])}
     tables = dt.connect(folder, jvm="quick", claim_expires_s=EXPIRES_S, threads=len(plan))
     for number, kind in enumerate(kinds):
         if number:
@@ -37,11 +38,15 @@ def main() -> None:
         print(_round(tables, kind, plan, folder), flush=True)
 
 
-def _round(tables: dt.DynamicTables, kind: str, plan: dict[str, Step], folder: Path) -> str:
+def _step(label: str) -> Step | SliceStep:
+    return SliceStep(label) if label in set(SliceStep) else Step(label)
+
+
+def _round(tables: dt.DynamicTables, kind: str, plan: Plan, folder: Path) -> str:
     meeting = threading.Barrier(len(plan), lambda: strike(tables, kind, folder), MEETING_S)
     arrived: set[str] = set()
 
-    def observer(reached: Step, table: str) -> None:
+    def observer(reached: Step | SliceStep, table: str) -> None:
         name = table.rpartition(".")[2]
         if plan.get(name) is reached and name not in arrived:
             arrived.add(name)

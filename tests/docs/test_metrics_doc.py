@@ -6,6 +6,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -14,6 +15,7 @@ from prometheus_client import generate_latest
 
 import dynamic_tables as dt
 from dynamic_tables.metrics import PREFIX, Metrics
+from dynamic_tables.refresh.context import SliceNews
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,6 +73,24 @@ def test_the_figures_are_those_of_the_refresh(metrics: Metrics) -> None:
     assert value("target_lag_seconds", table="main.slow") == 3600
     assert value("within_target_ratio", table="main.slow") == 1
     assert (value("queue_length"), value("workers_alive"), value("store_up")) == (0, 0, 1)
+
+
+def test_slices_are_counted(tables: dt.DynamicTables, metrics: Metrics) -> None:
+    def value(name: str) -> float | None:
+        return metrics.registry.get_sample_value(f"{PREFIX}_{name}", {"table": "main.total"})
+
+    for news in (
+        SliceNews(table="main.total", what="created", count=4),
+        SliceNews(table="main.total", what="completed", seconds=3.0),
+        SliceNews(table="main.total", what="failed"),
+        SliceNews(table="main.total", what="waited", seconds=2.0),
+    ):
+        metrics.hear(news)
+    metrics.observe(replace(tables.history("total")[0], slices=4))
+    assert value("subtasks_created_total") == 4
+    assert (value("subtasks_completed_total"), value("subtasks_failed_total")) == (1, 1)
+    assert (value("subtask_seconds_sum"), value("coordinator_wait_seconds_sum")) == (3, 2)
+    assert (value("parallel_refreshes_total"), value("parallel_refresh_seconds_count")) == (1, 1)
 
 
 def test_a_store_that_is_away_is_a_figure(metrics: Metrics, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.definition import Column, Definition, Source
 from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake.base import Commit, Layout, SourceState, Stamp, Standing
-from dynamic_tables.model import Pin, Work
+from dynamic_tables.lake.slicing import Part, Slicing, Split, SplitKind
+from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.reasons import Reason
 
 Value = tuple[Any, ...]
@@ -41,6 +42,7 @@ class Disk:
     def __init__(self) -> None:
         self.bases: dict[str, list[datetime]] = {}  # by name: when each version was committed
         self.tables: dict[str, Stored] = {}  # by table id
+        self.staged: dict[str, dict[str, Value]] = {}  # slices, by table id and place
 
     def value(self, source: Source, version: int) -> Value:
         if source.dynamic_id is None:
@@ -79,6 +81,7 @@ class MemoryLake:
     """The disk as one process sees it; `pass_gate` is called before each look and each commit."""
 
     faults = (OSError,)
+    can_slice = True
 
     def __init__(self, disk: Disk, pass_gate: Callable[[], None]) -> None:
         self._disk, self._pass_gate = disk, pass_gate
@@ -147,6 +150,13 @@ class MemoryLake:
     def commit_lock(self, _definition: Definition) -> Iterator[None]:
         yield
 
+    def clear_slices(self, definition: Definition, up_to: int) -> None:
+        there = self._disk.staged.get(definition.table_id)
+        if there:
+            self._pass_gate()
+            for place in [place for place in there if int(place.partition("/")[0]) <= up_to]:
+                del there[place]
+
     def cancel(self) -> None:
         return None
 
@@ -168,6 +178,9 @@ class MemoryArea:
         ]
         return OneRow(definition.stored_columns, (definition.name.name, *read))
 
+    def slicer(self, definition: Definition, sequence: int) -> MemorySlicer:
+        return MemorySlicer(self, self._disk, self._pass_gate, definition, sequence)
+
     def difference_size(self, rows: OneRow, definition: Definition, base: int) -> int:
         self._rows = rows
         stored = self._disk.tables[definition.table_id].values
@@ -187,3 +200,45 @@ class MemoryArea:
 
     def work(self) -> Work:
         return Work()
+
+
+class MemorySlicer:
+    """A slice is the whole row, and all slices must have been computed from the same versions."""
+
+    def __init__(
+        self,
+        area: MemoryArea,
+        disk: Disk,
+        pass_gate: Callable[[], None],
+        definition: Definition,
+        sequence: int,
+    ) -> None:
+        self._area, self._disk, self._pass_gate = area, disk, pass_gate
+        self._definition, self._sequence = definition, sequence
+
+    def size(self, _pins: Sequence[Pin]) -> int:
+        return 100
+
+    def split(self, _strategy: Strategy, count: int, _pins: Sequence[Pin]) -> Split:
+        return Split(kind=SplitKind.HASH_RANGE, columns=("a",), count=count)
+
+    def compute(
+        self, slicing: Slicing, slice_no: int, token: int, pins: Sequence[Pin], instant: datetime
+    ) -> Part:
+        self._pass_gate()
+        rows = self._area.compute(slicing.definition, pins, instant)
+        place = f"{self._sequence}/{slice_no}-{token}"
+        self._disk.staged.setdefault(self._definition.table_id, {})[place] = rows.value
+        return Part(location=place, rows=1, checksum=str(rows.value))
+
+    def gather(
+        self, slicing: Slicing, parts: dict[int, Part], _pins: Sequence[Pin], _instant: datetime
+    ) -> OneRow:
+        self._pass_gate()
+        there = self._disk.staged.get(self._definition.table_id, {})
+        assert set(parts) == set(slicing.slices)
+        [value] = {there[part.location] for part in parts.values()}
+        return OneRow(slicing.definition.stored_columns, value)
+
+    def discard(self, part: Part) -> None:
+        self._disk.staged.get(self._definition.table_id, {}).pop(part.location, None)

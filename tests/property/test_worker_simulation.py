@@ -11,7 +11,7 @@ import tempfile
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,10 +43,14 @@ EXPIRES_S = 60.0
 PATIENCE_S = 60.0
 WORKERS = range(3)
 MOST_OVERTAKES = 2  # in one life: each takes as long as ten other steps
+FOR_EVER_S = 1e7  # simulated workers are counted as long as they are there
+MANY_STEPS = 40  # more than any worker needs that waits for nobody
+DEEP = 16  # steps into a refresh: as far as to the slices of others
 SKEW_H = (-1, 0, 1)  # the workers' own clocks
 WRITES = frozenset({
     "claim", "claim_next", "open_intent", "drop_intent", "record", "adopt_build", "finish",
-    "hand_back", "release", "withdraw",
+    "hand_back", "release", "withdraw", "open_slices", "look_at_slices", "claim_subtask",
+    "complete_subtask", "fail_subtask",
 })  # fmt: skip
 
 
@@ -68,6 +72,7 @@ class Process:
             owner=Owner(host=f"simulated-{number}", pid=1),
         )
         self.worker = Worker(self.context, slots=1, say=lambda _: None)
+        world.store.enter(replace(self.context.claimant, expires_s=FOR_EVER_S))
         self._failed: BaseException | None = None
         threading.Thread(target=self._work, daemon=True).start()
         self._parked.acquire()
@@ -101,6 +106,14 @@ class Process:
         if self._failed is not None:
             raise self._failed
 
+    def finish(self, world: World) -> None:
+        """Let it go on to its end; what it waits for expires if nobody goes on with it."""
+        for steps in count():
+            if self.ended:
+                return
+            self.step()
+            world.now += timedelta(seconds=5 if steps > MANY_STEPS else 0)
+
     def kill(self) -> None:
         self.dead = True
         self.step()
@@ -118,6 +131,8 @@ class Gated:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
+        if name == "waker":
+            return lambda: GatedSleep(self._pass_gate)
         if name not in WRITES:
             return method
 
@@ -126,6 +141,19 @@ class Gated:
             return method(*args, **kwargs)
 
         return gated
+
+
+class GatedSleep:
+    """Whoever sleeps wakes up at its next turn."""
+
+    def __init__(self, pass_gate: Any) -> None:
+        self._pass_gate = pass_gate
+
+    def sleep(self, _seconds: float, _stop: threading.Event) -> None:
+        self._pass_gate()
+
+    def close(self) -> None:
+        return None
 
 
 class World:
@@ -144,7 +172,12 @@ class World:
         parent = definition("parent", reads=("orders",))
         sibling = definition("sibling", reads=("orders", "items"))
         child = definition("child", reads=("items",), dynamic=("parent", "sibling"))
-        options = Options.from_kwargs(trigger_on_change=True)
+        options = Options.from_kwargs(
+            trigger_on_change=True,
+            allow_parallel_refresh=True,
+            parallel_threshold=10,
+            max_parallelism=2,
+        )
         for table in (parent, sibling, replace(child, options=options)):
             self.store.create_table(replace(table, options=options))
 
@@ -201,12 +234,14 @@ class Simulation(RuleBasedStateMachine):
     def go_on(self, number: int, steps: int) -> None:
         process = self.processes.get(number)
         if process is None or process.ended:
+            if process is not None:
+                self.world.store.leave(process.context.claimant.owner)
             process = self.processes[number] = Process(self.world, number)
         for _ in range(steps):
             process.step()
 
     @precondition(lambda self: self.overtakes < MOST_OVERTAKES)
-    @rule(number=st.sampled_from(WORKERS), steps=st.integers(1, 9))
+    @rule(number=st.sampled_from(WORKERS), steps=st.integers(1, DEEP))
     def overtake(self, number: int, steps: int) -> None:
         """One pauses somewhere for too long; another one does its work meanwhile."""
         self.overtakes += 1
@@ -216,13 +251,18 @@ class Simulation(RuleBasedStateMachine):
         self.wait(61)
         other = (number + 1) % len(WORKERS)
         self.go_on(other, 1)
-        while not self.processes[other].ended:
-            self.processes[other].step()
+        self.processes[other].finish(self.world)
 
     @rule(number=st.sampled_from(WORKERS))
     def kill(self, number: int) -> None:
         if (process := self.processes.pop(number, None)) is not None:
             process.kill()
+
+    @rule(number=st.sampled_from(WORKERS), steps=st.integers(1, DEEP))
+    def crash(self, number: int, steps: int) -> None:
+        """One dies in the middle of something, as coordinator or with a slice."""
+        self.go_on(number, steps)
+        self.kill(number)
 
     @rule(number=st.sampled_from(WORKERS))
     def beat(self, number: int) -> None:
@@ -261,9 +301,10 @@ class Simulation(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         for process in self.processes.values():
-            while not process.ended:
-                process.step()
+            process.finish(self.world)
         world = self.world
+        for base in world.disk.bases:  # so that all tables are refreshed once more
+            self.change(base)
         for _ in range(3):  # claims of the dead expire; what failed for a rival is tried again
             world.now += timedelta(seconds=1000)
             last = world.plain_worker()
@@ -280,7 +321,8 @@ class Simulation(RuleBasedStateMachine):
             assert found == world.expected(state.definition.table_id, state.build.cut)
             assert world.store.intent(state.definition.table_id) is None
             assert (state.status, state.failure) == ("active", None)
-        assert world.store.pending() == world.store.claims() == []
+        assert world.store.pending() == world.store.claims() == world.store.subtasks() == []
+        assert not any(world.disk.staged.values())  # what the dead had staged was found
         history = world.store.history(limit=10_000)
         assert [record.error for record in history if record.reason is Reason.INTERNAL] == []
         written = [(r.table_id, r.sequence) for r in history if r.strategy is Strategy.FULL]

@@ -103,3 +103,13 @@ def die_before_commit(url: str) -> None:
 
     event.listen(store._engine, "commit", die)
     store.record(claim, make.record(2), make.build(2, 2, 8), close_intent=2, failures="count")
+
+
+def claim_subtasks(url: str, pid: int) -> list[tuple[int, int]]:
+    """Take slices until there are none: (slice, token) of each."""
+    taken: list[tuple[int, int]] = []
+    with open_store(url) as store:
+        while (found := store.claim_subtask(make.claimant(pid))) is not None:
+            assert found.token is not None
+            taken.append((found.slice_no, found.token))
+    return taken

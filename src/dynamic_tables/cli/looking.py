@@ -29,6 +29,7 @@ from dynamic_tables.render import (
     tables_table,
     verification_text,
 )
+from dynamic_tables.store import Claim
 
 SHOWN_REFRESHES = 5  # the last ones, in `show`
 
@@ -84,11 +85,12 @@ def list_(run: Invocation) -> None:
     with run.records() as tables:
         known = {lag.table: lag for lag in tables.lags()}
         states = [state for state in tables.list() if state.definition.name in known]
+        claims = tables.store.claims()
     lags = [known[state.definition.name] for state in states]
     data = [
         {**state_json(state), "lag": lag.as_json()} for state, lag in zip(states, lags, strict=True)
     ]
-    run.show(data, tables_table(states, lags))
+    run.show(data, tables_table(states, lags, claims))
 
 
 @verb("show")
@@ -101,12 +103,25 @@ def show(run: Invocation, name: str) -> None:
         newest = _newest(tables, state)
         last = tables.history(name, limit=SHOWN_REFRESHES)
         (lag,) = tables.lags(name)
+        claim = tables.store.holder(state.definition.table_id)
     data = {**state_json(state), "lag": lag.as_json()}
     data["newest"] = {
         str(source.name): newest[source.name.key] for source in state.definition.sources
     }
     data["last_refreshes"] = [record.as_json() for record in last]
-    run.show(data, table_details(state, newest, last, lag))
+    data["refreshing"] = _refreshing(claim) if claim else None
+    run.show(data, table_details(state, newest, last, lag, claim))
+
+
+def _refreshing(claim: Claim) -> dict[str, Any]:
+    return {
+        "refresh_id": claim.refresh_id,
+        "owner": claim.owner,
+        "since": claim.claimed_at.isoformat(),
+        "mode": claim.mode,
+        "slices": claim.subtasks_total,
+        "slices_computed": claim.subtasks_completed,
+    }
 
 
 def _newest(tables: DynamicTables, state: TableState) -> dict[str, int | None]:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import click
 from rich.text import Text
@@ -16,7 +17,7 @@ from dynamic_tables.cli.looking import report_text
 from dynamic_tables.cli.program import INTERRUPTED, verb
 from dynamic_tables.cli.session import Invocation
 from dynamic_tables.errors import RefreshFailed, SetupError
-from dynamic_tables.model import RefreshRecord, RefreshReport
+from dynamic_tables.model import RefreshReport
 from dynamic_tables.reasons import Reason
 from dynamic_tables.schedule import unconsumed
 from dynamic_tables.worker import Worker
@@ -66,19 +67,21 @@ def _once(run: Invocation, tables: DynamicTables) -> None:
 
 
 def _work(run: Invocation, tables: DynamicTables, *, slots: int, metrics_port: int | None) -> None:
-    tell = _served(tables, metrics_port) if metrics_port is not None else lambda _record: None
-    made = tables.worker(slots=slots, say=run.note, tell=tell)
+    made = tables.worker(slots=slots, say=run.note, **_served(tables, metrics_port))
     with _signals(made):
         run.note(f"keeping tables fresh as process {os.getpid()}; SIGTERM or Ctrl-C ends it")
         made.run()
 
 
-def _served(tables: DynamicTables, port: int) -> Callable[[RefreshRecord], None]:
+def _served(tables: DynamicTables, port: int | None) -> dict[str, Callable[[Any], None]]:
+    """Who is told about refreshes and slices."""
+    if port is None:
+        return {}
     from dynamic_tables.metrics import Metrics  # noqa: PLC0415  prometheus_client is an extra
 
     metrics = Metrics(tables)
     metrics.serve(port)
-    return metrics.observe
+    return {"tell": metrics.observe, "hear": metrics.hear}
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from dynamic_tables.compiler.emit import WEIGHT, Emitter, Leaves, Restriction, S
 from dynamic_tables.compiler.joined import Joined
 from dynamic_tables.compiler.keys import Key, key_of
 from dynamic_tables.compiler.merge import Merging, merging_of
+from dynamic_tables.compiler.origins import origin
 from dynamic_tables.compiler.partials import Partials
 from dynamic_tables.compiler.prune import pruned
 from dynamic_tables.compiler.refused import NotIncremental, unfaithful
@@ -188,15 +189,33 @@ class DeltaPlan:
         table = deltas.keys_of(key.inputs)
         if table is None:
             return None
-        keys = emitter.with_ctes(f"SELECT * FROM {table}")
+        return Replacement(
+            keys=emitter.with_ctes(f"SELECT * FROM {table}"),
+            rows=self._rows_of(now, keys_table, key),
+            columns=tuple(self._declared(name) for name in key.columns),
+        )
+
+    def rows_of(self, now: Situation, keys_table: str, approximate: Sequence[str]) -> str:
+        """SQL of the rows of some keys as they are now, whoever found these keys affected."""
+
+        def write(now: Situation) -> str:
+            return self._rows_of(now, keys_table, self.exact_key(approximate))
+
+        return self._once(("rows", keys_table, tuple(approximate)), now, write)
+
+    def _rows_of(self, now: Situation, keys_table: str, key: Key) -> str:
         writer = Emitter(self.dialect, now.leaves)
         only = Restriction(table=keys_table, values=key.values)
         rows = writer.rows(self.node, Side.AFTER, only)
-        return Replacement(
-            keys=keys,
-            rows=f"SELECT {self._renamed(writer)} FROM ({rows}) AS q",
-            columns=tuple(self._declared(name) for name in key.columns),
-        )
+        return f"SELECT {self._renamed(writer)} FROM ({rows}) AS q"
+
+    def exact_key_columns(self, approximate: Sequence[str]) -> tuple[str, ...]:
+        """The declared names of `exact_key`."""
+        return tuple(map(self._declared, self.exact_key(approximate).columns))
+
+    def origin(self, column: str) -> tuple[str, str] | None:
+        """The source and its column that an output column is, unchanged; None: it is computed."""
+        return origin(self.node, self.node.columns[self.columns.index(column)])
 
     def merge(
         self, now: Situation, tables: Tables, *, stored: str, types: Mapping[str, str]

@@ -20,9 +20,11 @@ from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept
-from dynamic_tables.lake.maintenance import Maintenance
+from dynamic_tables.lake.maintenance import Maintenance, TooMany
 from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pins import pin_of, schema_changed
+from dynamic_tables.lake.slices import SparkSlicer
+from dynamic_tables.lake.slicing import Affected
 from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import quote
 from dynamic_tables.options import RefreshMode
@@ -54,6 +56,7 @@ class SparkArea:
         self._kept: Kept | None = None
         self._replaced_rows: int | None = None
         self._cardinality_ratio: float | None = None
+        self.affected: DataFrame | None = None  # keys that several workers are to share
 
     # Computing
 
@@ -82,16 +85,21 @@ class SparkArea:
         strategy: Strategy,
         moves: Moves,
         base: int,
-    ) -> Delta | Reason:
-        """Keep what the sources' changes make of the table; a reason if they cannot be had."""
+        too_many: TooMany | None = None,
+    ) -> Delta | Affected | Reason:
+        """Keep what the sources' changes make of the table; a reason if they cannot be had.
+
+        If so many keys are affected that they are `too_many`, keep the keys.
+        """
         maintenance = Maintenance(
-            self._lake, self._session, self._holder, definition, plan, moves, base
+            self._lake, self._session, self._holder, definition, plan, moves, base, too_many
         )
         try:
             found = maintenance.find(strategy)
         finally:
             self._cardinality_ratio = maintenance.cardinality_ratio
-        if isinstance(found, Reason):
+        self.affected = maintenance.affected
+        if isinstance(found, (Affected, Reason)):
             return found
         self._kept = found.kept
         return found.delta
@@ -137,8 +145,7 @@ class SparkArea:
             stored, new = (
                 parts.of_groups(r, groups, definition.in_parts.keys) for r in (stored, new)
             )
-        self._kept = self._holder.keep(bags.counted(new, stored))
-        return self._kept.held.size
+        return self.keep(bags.counted(new, stored))
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
         """One commit that deletes and inserts exactly what differs."""
@@ -152,6 +159,22 @@ class SparkArea:
             stamp,
             newest=lambda: self._lake.version_of(definition),
         )
+
+    def slicer(self, definition: Definition, sequence: int) -> SparkSlicer:
+        return SparkSlicer(self._lake, self, definition, sequence)
+
+    def keep(self, difference: DataFrame) -> int:
+        """Hold on to what differs, for `apply_difference`; its number of rows."""
+        self._kept = self._holder.keep(difference)
+        return self._kept.held.size
+
+    def maintenance(self, definition: Definition, plan: DeltaPlan, moves: Moves) -> Maintenance:
+        """The rows of a table, whatever is stored of them."""
+        return Maintenance(self._lake, self._session, self._holder, definition, plan, moves, 0)
+
+    @property
+    def session(self) -> SparkSession:
+        return self._session
 
     def fence(self, definition: Definition, stamp: Stamp) -> None:
         committing.fence(self._session, definition, stamp)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.refused import NotIncremental
@@ -20,6 +20,9 @@ from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import TableName
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
+
+if TYPE_CHECKING:
+    from dynamic_tables.lake.slicing import Affected, Slicer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +237,9 @@ class Lake(Protocol):
     @property
     def one_driver(self) -> bool: ...  # two at once may lose commits there
     @property
+    def can_slice(self) -> bool: ...  # whether several workers can share one refresh
+    def clear_slices(self, definition: Definition, up_to: int) -> None: ...  # of numbers so far
+    @property
     def faults(self) -> tuple[type[BaseException], ...]: ...
     def told(self, error: BaseException, *, about: str) -> RefreshError: ...
 
@@ -250,9 +256,11 @@ class WorkArea(Protocol):
         strategy: Strategy,
         moves: Moves,
         base: int,
-    ) -> Delta | Reason: ...  # a reason: the changes cannot be had
+        too_many: Callable[[int], bool] | None = None,
+    ) -> Delta | Affected | Reason: ...  # a reason: the changes cannot be had
     def difference_size(self, rows: Any, definition: Definition, base: int) -> int: ...
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None: ...
     def fence(self, definition: Definition, stamp: Stamp) -> None: ...
+    def slicer(self, definition: Definition, sequence: int) -> Slicer: ...  # if `can_slice`
     def verify(self, rows: Any, definition: Definition, version: int) -> Difference: ...
     def work(self) -> Work: ...

@@ -43,6 +43,7 @@ from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
 from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, result_settings
+from dynamic_tables.lake.slices import clear_slices
 from dynamic_tables.lake.sources import SourceTables
 from dynamic_tables.lake.statements import check_columns
 from dynamic_tables.lake.stored import StoredTables
@@ -182,6 +183,13 @@ class SparkLake(StoredTables, SourceTables):
         place = self._warehouse or self.spark.conf.get("spark.sql.warehouse.dir") or ""
         scheme = place.partition("://")[0]
         return is_plain_s3(place, self.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None))
+
+    @property
+    def can_slice(self) -> bool:
+        return True
+
+    def clear_slices(self, definition: Definition, up_to: int) -> None:
+        clear_slices(self.spark, definition, up_to)
 
     def sizes(self, definition: Definition, moves: Moves) -> Sizes:
         commits, changed_bytes, source_bytes = [], 0, 0

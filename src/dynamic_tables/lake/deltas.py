@@ -198,6 +198,10 @@ class SparkLeaves:
                 values = zip(*found.collect(), strict=True)
                 self._known |= {(keys, n): of for n, of in zip(places, values, strict=False)}
 
+    def know(self, keys: str, index: int, values: Sequence[Any]) -> None:
+        """All values that a column of keys has."""
+        self._known[keys, index] = tuple(values)
+
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:
         instant = self._moves.then if side is Side.BEFORE else self._moves.now
         clock = CLOCKS[functions.function_name(function)]

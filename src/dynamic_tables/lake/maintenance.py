@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -25,6 +26,7 @@ from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept, checkpointed, is_empty, keep_computed
 from dynamic_tables.lake.log import RENAMING_OPERATIONS, changed_rows
 from dynamic_tables.lake.plans import moved_names, same_types
+from dynamic_tables.lake.slicing import Affected
 from dynamic_tables.model import Pin, Strategy
 from dynamic_tables.names import RESERVED_PREFIX, quote
 from dynamic_tables.reasons import Reason
@@ -39,6 +41,7 @@ MERGED = Tables(
     groups=f"{RESERVED_PREFIX}groups",
     keys=KEYS,
 )
+TooMany = Callable[[int], bool]  # whether so many keys are to be shared among workers
 SMALL_FILES_BYTES = 2**20  # of files that differ, up to which few rows are expected of them
 
 
@@ -62,15 +65,18 @@ class Maintenance:
         plan: DeltaPlan,
         moves: Moves,
         base: int,
+        too_many: TooMany | None = None,
     ) -> None:
         self._lake, self._session, self._holder = lake, session, holder
         self._definition, self._plan = definition, plan
         self._moves, self._base = moves, base
         self._compares_files = False  # instead of asking for change feeds
         self._read_files = False  # large ones, however few of their rows changed
+        self._too_many = too_many
+        self.affected: DataFrame | None = None  # keys, if there are too many
         self.cardinality_ratio: float | None = None
 
-    def find(self, strategy: Strategy) -> Found | Reason:
+    def find(self, strategy: Strategy) -> Found | Affected | Reason:
         """What the changes make of the table; a reason if they cannot be had."""
         definition, moves = self._definition, self._moves
         if not same_types(definition, self._plan, moves, lambda pin: types_of(self._at(pin))):
@@ -88,7 +94,19 @@ class Maintenance:
         self._compares_files = True  # the feed was turned on later than the last refresh
         return self._by(strategy)
 
-    def _by(self, strategy: Strategy) -> Found | Reason:
+    def _by(self, strategy: Strategy) -> Found | Affected | Reason:
+        now, leaves = self._situation()
+        match strategy:
+            case Strategy.KEYS:
+                return self._affected(now, leaves)
+            case Strategy.MERGE:
+                return self._merged(now, leaves)
+            case Strategy.FOLD:
+                return self._folded(now)
+            case _:
+                return self._netted(now, strategy)
+
+    def _situation(self) -> tuple[Situation, SparkLeaves]:
         leaves = SparkLeaves(
             self._session,
             self._definition,
@@ -103,15 +121,7 @@ class Maintenance:
             moved=moved_names(self._definition, self._moves),
             clock_moved=self._moves.clock_moved,
         )
-        match strategy:
-            case Strategy.KEYS:
-                return self._affected(now, leaves)
-            case Strategy.MERGE:
-                return self._merged(now, leaves)
-            case Strategy.FOLD:
-                return self._folded(now)
-            case _:
-                return self._netted(now, strategy)
+        return now, leaves
 
     def _at(self, pin: Pin) -> DataFrame:
         return rows_at(self._session, self._lake.location_of(pin.name), pin.version)
@@ -150,7 +160,7 @@ class Maintenance:
 
     # By key
 
-    def _affected(self, now: Situation, leaves: SparkLeaves) -> Found | Reason:
+    def _affected(self, now: Situation, leaves: SparkLeaves) -> Found | Affected | Reason:
         """`keys`: the rows of the affected keys against the stored ones."""
         found = self._plan.replacement(now, KEYS, self._definition.inexact)
         if found is None:
@@ -158,17 +168,22 @@ class Maintenance:
         affected = self._holder.named(KEYS, found.keys)
         if self._exceeds_threshold(affected):
             return Reason.ABOVE_THRESHOLD
+        if self._too_many is not None and self._too_many(affected.size):
+            self.affected = affected.frame
+            return Affected(keys=affected.size)
         leaves.learn(KEYS, affected, affected.frame.columns)
         found = self._plan.replacement(now, KEYS, self._definition.inexact) or found
         stored = leaves.nearby(self._stored(), KEYS, found.columns)
-        if found.columns:
-            same = [
-                F.col(f"t.{quote(name)}").eqNullSafe(F.col(f"k.{key_column(n)}"))
-                for n, name in enumerate(found.columns)
-            ]
-            keys = affected.frame.alias("k")
-            stored = stored.alias("t").join(keys, reduce(and_, same), "left_semi")
+        stored = of_keys(stored, affected.frame, found.columns)
         return self._found(Strategy.KEYS, bags.counted(self._typed(found.rows), stored))
+
+    def rows_of(self, keys: DataFrame, known: Mapping[int, Sequence[Any]]) -> DataFrame:
+        """The rows of some keys as they are now; `known`: all values of some key columns."""
+        now, leaves = self._situation()
+        for index, values in known.items():
+            leaves.know(KEYS, index, values)
+        keys.createOrReplaceTempView(KEYS)
+        return self._typed(self._plan.rows_of(now, KEYS, self._definition.inexact))
 
     # By group
 
@@ -270,6 +285,17 @@ class Maintenance:
     def _found(self, strategy: Strategy, difference: DataFrame, *, of_few: bool = False) -> Found:
         kept = self._holder.keep(difference, of_few=of_few)
         return Found(Delta(strategy=strategy, changes=kept.held.size), kept)
+
+
+def of_keys(stored: DataFrame, keys: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Stored rows whose key is among these; a key without columns is every row's."""
+    if not columns:
+        return stored
+    same = [
+        F.col(f"t.{quote(name)}").eqNullSafe(F.col(f"k.{key_column(n)}"))
+        for n, name in enumerate(columns)
+    ]
+    return stored.alias("t").join(keys.alias("k"), reduce(and_, same), "left_semi")
 
 
 def _nothing(strategy: Strategy) -> Found:

@@ -17,6 +17,7 @@ from dynamic_tables.lake.jvm import Java
 
 PAGE = 50  # executions that are looked at together; Spark keeps a thousand, a refresh has ten
 FILES_METRIC = re.compile(r"SQLPlanMetric\(number of files read,(\d+),")
+MARKS = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 LISTENER_WAIT_MS = 5_000  # the status store is filled by a listener that runs a little behind
 
 
@@ -38,16 +39,19 @@ class Meter:
         self._label = label
         self._sql = spark._jsparkSession.sharedState().statusStore()
         self._started_ms = 0
+        self._before: dict[str, str | None] = {}  # marks of this thread; a slice within a refresh
 
     def start(self) -> None:
         """Mark this thread's jobs; they can be cancelled by the label."""
+        context = jvm.scala_context(self._spark)
+        self._before = {key: context.getLocalProperty(key) for key in MARKS}
         self._context.setJobGroup(self._label, self._label, interruptOnCancel=True)
         self._started_ms = int(time.time() * 1000)
 
     def stop(self) -> None:
         context = jvm.scala_context(self._spark)
-        for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-            context.setLocalProperty(key, None)
+        for key, value in self._before.items():
+            context.setLocalProperty(key, value)
 
     def cancel(self) -> None:
         self._context.cancelJobGroup(self._label)

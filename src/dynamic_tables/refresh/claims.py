@@ -10,7 +10,7 @@ from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, SetupError
 from dynamic_tables.refresh.context import Context, is_dead
 from dynamic_tables.steps import Step, reached
-from dynamic_tables.store import Claim
+from dynamic_tables.store import Claim, Subtask
 
 BEATS_PER_EXPIRY = 6  # a claim expires after six missed beats
 
@@ -43,7 +43,7 @@ class Heartbeats:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, Claim | Subtask] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -58,7 +58,8 @@ class Heartbeats:
             thread.join()
 
     @contextmanager
-    def kept(self, claim: Claim) -> Generator[None]:
+    def kept(self, claim: Claim | Subtask) -> Generator[None]:
+        assert claim.token is not None
         with self._lock:
             self._claims[claim.token] = claim
         try:

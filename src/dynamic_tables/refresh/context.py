@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import utc_now
@@ -16,6 +17,20 @@ from dynamic_tables.settings import Settings
 from dynamic_tables.store import Claim, Claimant, Store
 
 Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceNews:
+    """What happened to a shared refresh, for whoever counts."""
+
+    table: str
+    what: Literal["created", "completed", "failed", "waited"]
+    count: int = 1
+    seconds: float = 0.0  # how long a slice took, or how long its coordinator waited
+
+
+def _nobody(_news: SliceNews) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +54,7 @@ class Context:
     settings: Settings
     clock: Clock = utc_now
     owner: Owner = field(default_factory=Owner)
+    tell: Callable[[SliceNews], None] = _nobody
     unreleased: set[Claim] = field(default_factory=set)  # claims that the store did not take back
 
     @property

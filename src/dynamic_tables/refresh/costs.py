@@ -151,18 +151,30 @@ def correction(strategy: Strategy, history: Sequence[RefreshRecord]) -> float:
 
     Refreshes that scanned little tell of the fixed part only, and of a process that just started.
     """
-    done = [record for record in history if record.outcome is Outcome.DONE]
-    taken = [
-        (age, max(record.duration_ms / 1000 - FIXED_S, 0.0) * BYTES_PER_S / estimate.weight)
-        for age, record in enumerate(done)
-        for estimate in record.estimates
-        if record.strategy is strategy is estimate.strategy and estimate.weight >= TELLING
-    ][:REMEMBERED]
+    taken = _taken(strategy, history)
     if not taken:
         return 1.0
     faded = 0.5 ** (taken[0][0] / FORGOTTEN)
     found = median(ratio for _, ratio in taken)
     return min(max(found, 1 / BOUND), BOUND) ** faded
+
+
+def foretold(estimate: Estimate | None, history: Sequence[RefreshRecord]) -> float | None:
+    """The seconds that one worker would take, where refreshes of this table tell; else None."""
+    if estimate is None or not _taken(estimate.strategy, history):
+        return None
+    return estimate.seconds
+
+
+def _taken(strategy: Strategy, history: Sequence[RefreshRecord]) -> list[tuple[int, float]]:
+    """How long refreshes took against what they weighed, and how many came after each."""
+    done = [r for r in history if r.outcome is Outcome.DONE and r.slices is None]
+    return [
+        (age, max(record.duration_ms / 1000 - FIXED_S, 0.0) * BYTES_PER_S / estimate.weight)
+        for age, record in enumerate(done)
+        for estimate in record.estimates
+        if record.strategy is strategy is estimate.strategy and estimate.weight >= TELLING
+    ][:REMEMBERED]
 
 
 def cheapest(found: Sequence[Estimate]) -> Estimate:

@@ -50,7 +50,7 @@ class NumberedCommits:
         except self._lake.faults as error:
             commit = self.landed(definition, intent.sequence, base)
             if commit is None:
-                raise self._abandoned(error, definition, intent, base) from error
+                raise self.abandoned(error, definition, intent, base) from error
         else:
             commit = self.landed(definition, intent.sequence, base)
         return _own(commit, stamp, definition)
@@ -77,16 +77,25 @@ class NumberedCommits:
         with self._lake.commit_lock(definition):
             area.fence(definition, stamp)
         _own(self.landed(definition, intent.sequence, base), stamp, definition)
+        self.drop(definition, intent)
+
+    def drop(self, definition: Definition, intent: Intent) -> None:
+        """Forget an intent whose number stands, and what was staged for it."""
+        if intent.slicing is not None:
+            self._lake.clear_slices(definition, intent.sequence)
         self._store.drop_intent(self._claim, intent.sequence)
 
-    def _abandoned(
+    def abandoned(
         self, error: BaseException, definition: Definition, intent: Intent, base: int
     ) -> DynamicTablesError:
         """The write failed and n does not stand: take n away with a fence, tell what happened.
 
         If even the fence fails, the intent stays open; the next refresh finds and settles it.
         """
-        told = self._lake.told(error, about=str(definition.name))
+        about = str(definition.name)
+        told = (
+            error if isinstance(error, DynamicTablesError) else self._lake.told(error, about=about)
+        )
         try:
             label = f"{intent.refresh_id} fence {definition.name}"
             with self._lake.work_area(definition, label) as area:

@@ -7,24 +7,27 @@ from dataclasses import replace
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, RefreshError, SetupError
-from dynamic_tables.lake.base import Standing
+from dynamic_tables.lake.base import Standing, WorkArea
 from dynamic_tables.model import Action, Intent, Strategy, TableState, Work
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.decide import Decision
 from dynamic_tables.refresh.definitions import with_hidden
+from dynamic_tables.refresh.sharing import Sharing, is_left_open
 from dynamic_tables.refresh.states import FENCE, newest_build
-from dynamic_tables.refresh.writer import TableWriter
+from dynamic_tables.refresh.writer import TableWriter, Write
 from dynamic_tables.store import Claim
 
 
 class Recovery:
     """Brings the store, the lake and the definition of one table in line."""
 
-    def __init__(self, context: Context, claim: Claim, writer: TableWriter) -> None:
+    def __init__(
+        self, context: Context, claim: Claim, writer: TableWriter, sharing: Sharing
+    ) -> None:
         self._store, self._lake = context.store, context.lake
         self._claim = claim
-        self._writer = writer
+        self._writer, self._sharing = writer, sharing
 
     @property
     def _definition(self) -> Definition:
@@ -95,12 +98,12 @@ class Recovery:
         commit = self._writer.numbers.landed(self._definition, intent.sequence, after)
         if commit is None and standing.sequence >= intent.sequence:
             # The commit stands but the log no longer tells what it held: recompute.
-            self._store.drop_intent(self._claim, intent.sequence)
+            self._writer.numbers.drop(self._definition, intent)
             self._writer.order = replace(self._writer.order, forced=Strategy.FULL)
         elif commit is None:
             self._complete(intent, state, standing, recovered)
         elif commit.stamp is not None and commit.stamp.strategy == FENCE:
-            self._store.drop_intent(self._claim, intent.sequence)
+            self._writer.numbers.drop(self._definition, intent)
         else:
             self._lake.publish(self._definition)
             self._writer.finish(intent, commit, recovered, state.build, Work())
@@ -116,13 +119,33 @@ class Recovery:
                 self._writer.numbers.fence(area, self._definition, intent, standing.version)
                 return
             try:
-                rows = area.compute(self._definition, intent.pins, intent.cut.instant)
-                write = self._writer.prepared(area, rows, state, standing, decision)
-            except (*self._lake.faults, DynamicTablesError):
+                decision, write = self._computed(area, intent, state, standing, decision)
+            except (*self._lake.faults, DynamicTablesError) as error:
+                if is_left_open(error):
+                    raise
                 # The cut can no longer be computed: a source is gone or changed. Give n up.
                 self._writer.numbers.fence(area, self._definition, intent, standing.version)
                 return
-            self._writer.commit(intent, state, standing, decision, write)
+            self._writer.commit(write.intent or intent, state, standing, decision, write)
+
+    def _computed(
+        self,
+        area: WorkArea,
+        intent: Intent,
+        state: TableState,
+        standing: Standing,
+        decision: Decision,
+    ) -> tuple[Decision, Write]:
+        """The rows of the intent's cut: of finished slices and of those that are left, or anew."""
+        if intent.slicing is not None:
+            strategy = Strategy(intent.slicing["strategy"])
+            decision = replace(decision, strategy=strategy)
+            return decision, self._sharing.completed(area, intent, state, standing, decision)
+        shared = self._sharing.whole(area, state, standing, decision, intent)
+        if shared is not None:
+            return decision, shared
+        rows = area.compute(self._definition, intent.pins, intent.cut.instant)
+        return decision, self._writer.prepared(area, rows, state, standing, decision)
 
     def _adopt_newest(self, state: TableState) -> None:
         """The lake is ahead of the store (which was lost or set back): believe the lake."""

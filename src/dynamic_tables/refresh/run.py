@@ -217,7 +217,8 @@ class GraphRefresh:
         try:
             self._check_may_begin(plan, table_id)
             with self._claimed(definition, plan.refresh_id) as claim:
-                refresh = TableRefresh(self._context, self._order(plan, definition), claim)
+                order = self._order(plan, definition)
+                refresh = TableRefresh(self._context, order, claim, self._claims, self._stopping)
                 record = refresh.run()
         except DynamicTablesError as error:
             return self._failed(plan, definition, error, started)

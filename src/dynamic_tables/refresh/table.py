@@ -7,12 +7,15 @@ commit and its record are written is in `writer`.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Held, RefreshError
 from dynamic_tables.lake.base import Delta, Moves, Rows, Standing, WorkArea
+from dynamic_tables.lake.slicing import Affected, Split
 from dynamic_tables.model import (
     Action,
     Build,
@@ -23,10 +26,12 @@ from dynamic_tables.model import (
 )
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.auxiliary import in_parts
+from dynamic_tables.refresh.claims import Heartbeats
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.decide import Decision, Facts, check_mode, decide
 from dynamic_tables.refresh.facts import gather
 from dynamic_tables.refresh.recovery import Recovery
+from dynamic_tables.refresh.sharing import Sharing
 from dynamic_tables.refresh.writer import Order, TableWriter, Write
 from dynamic_tables.steps import Step
 from dynamic_tables.store import Claim
@@ -37,10 +42,18 @@ REMEMBERED = 50  # refreshes that a decision looks back to
 class TableRefresh:
     """One table on its way to one cut."""
 
-    def __init__(self, context: Context, order: Order, claim: Claim) -> None:
+    def __init__(
+        self,
+        context: Context,
+        order: Order,
+        claim: Claim,
+        hearts: Heartbeats,
+        stopping: threading.Event,
+    ) -> None:
         self._lake, self._store = context.lake, context.store
         self._writer = TableWriter(context, order, claim)
-        self._recovery = Recovery(context, claim, self._writer)
+        self._sharing = Sharing(context, claim, self._writer, hearts, stopping)
+        self._recovery = Recovery(context, claim, self._writer, self._sharing)
 
     @property
     def build(self) -> Build | None:
@@ -60,6 +73,8 @@ class TableRefresh:
         state = self._recovery.run()
         self._check_still_wanted(state)
         standing = self._lake.standing(self._definition)
+        # What stands is over: a worker that was paused too long may have staged something for it.
+        self._lake.clear_slices(self._definition, standing.sequence)
         facts = gather(
             self._lake,
             self._definition,
@@ -123,11 +138,11 @@ class TableRefresh:
             else:
                 decision, write = self._changed(area, state, standing, decision, facts)
             self._writer.step(Step.COMPUTED)
-            if write.changes == 0:
+            if write.changes == 0 and write.intent is None:
                 assert state.build is not None
                 settled = replace(decision, strategy=Strategy.NO_DATA, reason=Reason.NET_EMPTY)
                 return self._no_data(state.build, settled, standing)
-            intent = self._writer.intend(standing)
+            intent = write.intent or self._writer.intend(standing)
             return self._writer.commit(intent, state, standing, decision, write)
 
     def _recomputed(
@@ -136,7 +151,8 @@ class TableRefresh:
         """The whole query at the cut."""
         rows = area.compute(self._definition, self._order.pins, self._order.cut.instant)
         decision = self._with_schema(rows, decision)
-        return decision, self._writer.prepared(area, rows, state, standing, decision)
+        shared = self._sharing.whole(area, state, standing, decision)
+        return decision, shared or self._writer.prepared(area, rows, state, standing, decision)
 
     def _changed(
         self,
@@ -150,7 +166,17 @@ class TableRefresh:
         plan = facts.plan()
         assert isinstance(plan, DeltaPlan)
         assert facts.moves is not None
-        found = self._delta(area, plan, decision.strategy, facts.moves, standing)
+        split: list[Split] = []
+
+        def too_many(keys: int) -> bool:
+            found = self._sharing.split(area, keys, decision)
+            split.extend([found] if found else [])
+            return found is not None
+
+        shares = too_many if self._sharing.is_allowed() else None
+        found = self._delta(area, plan, decision.strategy, facts.moves, standing, shares)
+        if isinstance(found, Affected):
+            return decision, self._sharing.share(area, split[0], state, standing, decision)
         if isinstance(found, Reason):
             check_mode(self._definition, found)
             full = replace(decision, strategy=Strategy.FULL, reason=found)
@@ -165,11 +191,12 @@ class TableRefresh:
         strategy: Strategy,
         moves: Moves,
         standing: Standing,
-    ) -> Delta | Reason:
+        too_many: Callable[[int], bool] | None,
+    ) -> Delta | Affected | Reason:
         """A row that came and went between two refreshes is in no state, but in the changes: an
         expression may fail on it. The query itself decides then."""
         try:
-            return area.delta(self._definition, plan, strategy, moves, standing.version)
+            return area.delta(self._definition, plan, strategy, moves, standing.version, too_many)
         except RefreshError as error:
             if error.reason is not Reason.HISTORY_GONE:
                 raise

@@ -9,6 +9,7 @@ Whoever brings a table to a cut, a refresh or the recovery of one that died, doe
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -33,7 +34,7 @@ from dynamic_tables.refresh.context import Context, Stopwatch
 from dynamic_tables.refresh.decide import Decision
 from dynamic_tables.refresh.numbered import NumberedCommits
 from dynamic_tables.refresh.states import behind_note, build_of, with_metrics
-from dynamic_tables.steps import Step, reached
+from dynamic_tables.steps import SliceStep, Step, reached
 from dynamic_tables.store import Claim
 
 FEW_PARTIAL_ROWS = 100_000  # are folded by readers in no time
@@ -60,6 +61,7 @@ class Write:
     area: WorkArea
     rows: Rows | None  # None: only the changes are known
     changes: int | None  # rows of the difference; None: everything is written
+    intent: Intent | None = None  # open already, because several workers computed the rows
 
     def perform(self, definition: Definition, stamp: Stamp) -> None:
         if self.changes == 0:
@@ -190,6 +192,7 @@ class TableWriter:
         note: str | None = None,
     ) -> RefreshRecord:
         build = build_of(commit)
+        slices = self._cleared(intent)
         record = self.record(
             decision,
             build=build,
@@ -198,8 +201,22 @@ class TableWriter:
             refresh_id=intent.refresh_id,
             note=note,
         )
+        record = replace(record, slices=slices)
         self.keep(record, build, close_intent=intent.sequence)
         return record
+
+    def _cleared(self, intent: Intent) -> int | None:
+        """Take away what was staged for a shared refresh; the number of its slices.
+
+        While the intent is open a successor finds it too; what cannot be deleted now is found by
+        the next refresh of the table.
+        """
+        if intent.slicing is None:
+            return None
+        with suppress(*self._lake.faults):
+            self._lake.clear_slices(self.definition, intent.sequence)
+        self.step(SliceStep.CLEARED)
+        return len(intent.slicing["slices"])
 
     def redefine(self, **changes: Any) -> None:
         self.definition = replace(self.definition, **changes, revision=self.definition.revision + 1)
@@ -251,6 +268,6 @@ class TableWriter:
         self.build = build
         self.step(Step.RECORDED)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: Step | SliceStep) -> None:
         self._watch.lap(step.value)
         reached(step, str(self.definition.name))

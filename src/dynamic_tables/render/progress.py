@@ -11,6 +11,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from dynamic_tables.app import DynamicTables
+from dynamic_tables.errors import DynamicTablesError
 
 POLL_S = 0.5  # how often Spark is asked how far it is
 NAMED = 3  # tables that fit into the line
@@ -74,11 +75,13 @@ def _under_way(tables: DynamicTables | None) -> str:
         return ""
     try:
         found = tables.lake.progress()
-    except tables.lake.faults:
+        slices = [claim for claim in tables.store.claims() if claim.mode == "coordinator"]
+    except (DynamicTablesError, *tables.lake.faults):
         return ""  # a refresh that ends just now; the work itself tells its errors
     done, tasks = sum(item.tasks_done for item in found), sum(item.tasks for item in found)
     names = ", ".join(item.label.split(" ", 1)[-1] for item in found[:NAMED])
-    return f"{': ' if names else ''}{names}{f' · {done}/{tasks} tasks' if tasks else ''}"
+    shared = "".join(f" · {c.subtasks_completed}/{c.subtasks_total} slices" for c in slices[:NAMED])
+    return f"{': ' if names else ''}{names}{f' · {done}/{tasks} tasks' if tasks else ''}{shared}"
 
 
 def _live(err: Console, spinner: Spinner) -> Live:

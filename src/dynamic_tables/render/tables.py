@@ -17,15 +17,20 @@ from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, grid, instant, key_values, sql_text
 from dynamic_tables.render.refreshes import near, pins_text, records_table
 from dynamic_tables.schedule import Lag
+from dynamic_tables.store import Claim
 
 
-def tables_table(states: Sequence[TableState], lags: Sequence[Lag] = ()) -> RenderableType:
+def tables_table(
+    states: Sequence[TableState], lags: Sequence[Lag] = (), claims: Sequence[Claim] = ()
+) -> RenderableType:
+    """`claims`: of the tables that somebody refreshes now."""
     if not states:
         return Text("no dynamic tables yet; `dynamic-tables create --help` shows how to make one")
+    held = {claim.table_id: claim for claim in claims}
     rows = [
         [
             str(state.definition.name),
-            status_text(state),
+            status_text(state, held.get(state.definition.table_id)),
             str(state.build.version) if state.build else "",
             reads_text(state),
             str(state.definition.options.target_lag or "by hand"),
@@ -60,7 +65,15 @@ def _lag_facts(lag: Lag) -> dict[str, Cell]:
     return facts
 
 
-def status_text(state: TableState) -> Text:
+def status_text(state: TableState, claim: Claim | None = None) -> Text:
+    """How a table is, and how far a refresh is that several workers share."""
+    text = _status(state)
+    if claim is not None and claim.mode == "coordinator":
+        text.append(f", {claim.subtasks_completed} of {claim.subtasks_total} slices")
+    return text
+
+
+def _status(state: TableState) -> Text:
     if state.status is Status.SUSPENDED:
         return Text("suspended", style="yellow")
     if state.build is None:
@@ -68,6 +81,14 @@ def status_text(state: TableState) -> Text:
     if state.failures:
         return Text(f"failing ({state.failures})", style="red")
     return Text("active", style="green")
+
+
+def claim_text(claim: Claim) -> str:
+    """Who refreshes a table, and how far it is if several workers share it."""
+    by = f"process {claim.pid} on {claim.host}, since {claim.claimed_at:%Y-%m-%d %H:%M:%S} UTC"
+    if claim.mode != "coordinator":
+        return by
+    return f"{by}; {claim.subtasks_completed} of {claim.subtasks_total} slices are computed"
 
 
 def reads_text(state: TableState) -> str:
@@ -84,6 +105,7 @@ def table_details(
     newest: Mapping[str, int | None],
     last: Sequence[RefreshRecord],
     lag: Lag | None = None,
+    claim: Claim | None = None,
 ) -> RenderableType:
     """`newest`: by name key, the newest version of each source; None: it is gone."""
     definition = state.definition
@@ -93,6 +115,7 @@ def table_details(
         "stored as": stored_form(definition),
         "cut": cut_text(state, newest),
         **(_lag_facts(lag) if lag else {}),
+        **({"refreshed by": claim_text(claim)} if claim else {}),
         "options": options_text(definition.options) or "all at their defaults",
         "columns": ", ".join(f"{column.name} {column.type}" for column in definition.columns),
     }

@@ -9,6 +9,7 @@ The lake is the truth, the store is its index. `lake` and `store` do not know ea
     records.py     rows <-> values
     tables.py      definitions, dependencies, status, the registry
     claims.py      who refreshes what
+    subtasks.py    slices of one refresh that several workers share
     queue.py       what is to be refreshed; workers.py: who is there; waking.py: sleeping till then
     refreshes.py   intents, builds, history
     store.py       `Store`: each method one transaction
@@ -21,7 +22,10 @@ from dynamic_tables.store.records import (
     Claimant,
     PendingRefresh,
     Registered,
+    SliceResult,
+    Subtask,
     WantedRefresh,
+    WantedSubtask,
     Worker,
 )
 from dynamic_tables.store.schema import QUERYABLE
@@ -34,9 +38,12 @@ __all__ = [
     "Claimant",
     "PendingRefresh",
     "Registered",
+    "SliceResult",
     "Store",
+    "Subtask",
     "Waker",
     "WantedRefresh",
+    "WantedSubtask",
     "Worker",
     "open_store",
 ]

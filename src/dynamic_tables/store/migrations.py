@@ -54,6 +54,7 @@ def _file(name: str) -> Migration:
 MIGRATIONS: tuple[Migration, ...] = (
     _file("001_tables"),
     _file("002_queue"),
+    _file("003_subtasks"),
 )
 
 

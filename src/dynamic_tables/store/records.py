@@ -42,6 +42,9 @@ class Claim:
     claimed_at: datetime  # this and the two below: by the database's clock
     heartbeat_at: datetime
     expires_at: datetime
+    mode: Literal["single", "coordinator"] = "single"
+    subtasks_total: int | None = None  # slices, of a coordinator
+    subtasks_completed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,59 @@ class Worker:
     started_at: datetime
     heartbeat_at: datetime
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSubtask:
+    """A slice of a refresh that any worker may compute."""
+
+    slice_no: int
+    subtask_type: str  # hash_range | modulo | partition
+    subtask_data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceResult:
+    """Where the rows of a slice lie, and how to tell that they are all there."""
+
+    location: str
+    rows: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subtask(WantedSubtask):
+    """One attempt at a slice; while it is claimed, the right to compute it."""
+
+    table_id: str
+    attempt: int  # 1: beside a worker that is slow; the first result wins
+    sequence: int  # of the intent that it belongs to
+    refresh_id: str
+    dynamic_table: str  # the name, for people
+    status: Literal["pending", "claimed", "completed", "failed"]
+    token: int | None
+    claimed_by: str | None
+    host: str | None
+    pid: int | None
+    claimed_at: datetime | None
+    heartbeat_at: datetime | None
+    expires_at: datetime | None
+    retries: int
+    reason: str | None
+    error: str | None
+    result_location: str | None
+    result_rows: int | None
+    checksum: str | None
+    created_at: datetime
+    completed_at: datetime | None
+
+    @property
+    def result(self) -> SliceResult | None:
+        if self.result_location is None or self.result_rows is None or self.checksum is None:
+            return None
+        return SliceResult(
+            location=self.result_location, rows=self.result_rows, checksum=self.checksum
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +266,12 @@ def intent_of(row: Row) -> Intent:
         cut=Cut.from_json(row["cut"]),
         pins=_pins(row["pins"]),
         fingerprint=row["fingerprint"],
+        slicing=row["slicing"],
     )
+
+
+def subtask_of(row: Row) -> Subtask:
+    return Subtask(**{item.name: row[item.name] for item in fields(Subtask)})
 
 
 def claim_of(row: Row) -> Claim:
@@ -282,6 +343,7 @@ def history_row(record: RefreshRecord) -> dict[str, Any]:
         "error": record.error,
         "note": record.note,
         "behind_ms": record.behind_ms,
+        "slices": record.slices,
     }
 
 
@@ -308,6 +370,7 @@ def record_of(row: Row) -> RefreshRecord:
         error=row["error"],
         note=row["note"],
         behind_ms=row["behind_ms"],
+        slices=row["slices"],
     )
 
 

@@ -47,6 +47,7 @@ Failures = Literal["reset", "count", "keep"]
 
 _tables = schema.dynamic_tables
 _intents = schema.refresh_intents
+_subtasks = schema.refresh_subtasks
 _builds = schema.builds
 _history = schema.refresh_history
 
@@ -56,7 +57,7 @@ def open_intent(connection: Connection, claim: Claim, intent: Intent) -> Intent:
     row = _lock_claimed(connection, claim, intent.table_id)
     found = open_one(connection, intent.table_id)
     if found is not None:
-        if replace(intent, refresh_id=found.refresh_id) != found:
+        if replace(intent, refresh_id=found.refresh_id, slicing=found.slicing) != found:
             raise _broken(
                 row["name"],
                 f"refresh {found.sequence} is still open, {intent.sequence} cannot begin",
@@ -185,6 +186,8 @@ def _close(connection: Connection, table_id: str, name: str, sequence: int) -> b
         return False
     if found.sequence != sequence:
         raise _broken(name, f"refresh {found.sequence} is open, {sequence} cannot be closed")
+    # Slices first: who claims one holds its row, and looks at the intent after it.
+    connection.execute(delete(_subtasks).where(_subtasks.c.table_id == table_id))
     connection.execute(delete(_intents).where(_intents.c.table_id == table_id))
     return True
 

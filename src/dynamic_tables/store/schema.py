@@ -151,6 +151,7 @@ refresh_intents = Table(
     Column("pins", Json, nullable=False),
     Column("fingerprint", Text, nullable=False),
     Column("opened_at", UtcTime, nullable=False),
+    Column("slicing", Json),  # how it is shared among workers; null: it is not
     # An intent is about the future (a null `standing` passes).
     CheckConstraint("sequence > standing", name="after_standing"),
     CheckConstraint("sequence >= 0", name="sequence"),
@@ -176,8 +177,73 @@ refresh_claims = Table(
     Column("claimed_at", UtcTime, nullable=False),
     Column("heartbeat_at", UtcTime, nullable=False),
     Column("expires_at", UtcTime, nullable=False),
+    Column("mode", Text, nullable=False, server_default=text("'single'")),
+    Column("subtasks_total", Integer),  # of a coordinator
+    Column("subtasks_completed", Integer),
     CheckConstraint("expires_at >= heartbeat_at", name="expiry"),
+    CheckConstraint("mode IN ('single', 'coordinator')", name="mode"),
 )
+
+refresh_subtasks = Table(
+    "refresh_subtasks",
+    metadata,
+    # The slices of an open intent go with it.
+    Column(
+        "table_id",
+        Text,
+        ForeignKey(refresh_intents.c.table_id, ondelete="CASCADE"),
+        primary_key=True,
+        nullable=False,
+    ),
+    Column("slice_no", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),  # 1: beside a slow worker
+    Column("sequence", Number, nullable=False),
+    Column("refresh_id", Text, nullable=False),
+    Column("dynamic_table", Text, nullable=False),
+    Column("subtask_type", Text, nullable=False),
+    Column("subtask_data", Json, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("token", Number, unique=True),
+    Column("claimed_by", Text),
+    Column("host", Text),
+    Column("pid", Number),
+    Column("claimed_at", UtcTime),
+    Column("heartbeat_at", UtcTime),
+    Column("expires_at", UtcTime),
+    Column("retries", Integer, nullable=False, server_default=text("0")),
+    Column("reason", Text),  # of the last error
+    Column("error", Text),
+    Column("result_location", Text),
+    Column("result_rows", Number),
+    Column("checksum", Text),
+    Column("created_at", UtcTime, nullable=False),
+    Column("completed_at", UtcTime),
+    CheckConstraint("attempt IN (0, 1)", name="attempt"),
+    CheckConstraint("retries >= 0", name="retries"),
+    CheckConstraint("subtask_type IN ('hash_range', 'modulo', 'partition')", name="subtask_type"),
+    CheckConstraint("status IN ('pending', 'claimed', 'completed', 'failed')", name="status"),
+    CheckConstraint(
+        "status <> 'claimed' OR (token IS NOT NULL AND claimed_by IS NOT NULL"
+        " AND expires_at IS NOT NULL)",
+        name="held",
+    ),
+    CheckConstraint(
+        "status <> 'completed' OR (result_location IS NOT NULL AND result_rows IS NOT NULL"
+        " AND checksum IS NOT NULL AND completed_at IS NOT NULL)",
+        name="result",
+    ),
+    CheckConstraint("status <> 'failed' OR error IS NOT NULL", name="told"),
+)
+# The first result of a slice wins.
+Index(
+    "one_result_per_slice",
+    refresh_subtasks.c.table_id,
+    refresh_subtasks.c.slice_no,
+    unique=True,
+    sqlite_where=text("status = 'completed'"),
+    postgresql_where=text("status = 'completed'"),
+)
+Index("subtasks_by_status", refresh_subtasks.c.status, refresh_subtasks.c.created_at)
 
 pending_refreshes = Table(
     "pending_refreshes",
@@ -244,6 +310,7 @@ refresh_history = Table(
     Column("error", Text),
     Column("note", Text),
     Column("behind_ms", Number),  # how far the table had fallen behind when it was refreshed
+    Column("slices", Integer),  # that several workers computed; null: one did it all
     sqlite_autoincrement=True,
 )
 Index("history_of_table", refresh_history.c.table_id, refresh_history.c.started_at)
@@ -269,6 +336,7 @@ QUERYABLE = {
         source_snapshots,
         refresh_history,
         refresh_claims,
+        refresh_subtasks,
         pending_refreshes,
         workers,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from sqlalchemy import Engine, delete
 from sqlalchemy.exc import IntegrityError
@@ -13,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Held
 from dynamic_tables.model import Build, Intent, RefreshRecord, Status, TableState
-from dynamic_tables.store import claims, queue, refreshes, schema, tables, workers
+from dynamic_tables.store import claims, queue, refreshes, schema, subtasks, tables, workers
 from dynamic_tables.store.engine import masked, now, open_engine, reading, upsert, writing
 from dynamic_tables.store.migrations import migrate
 from dynamic_tables.store.records import (
@@ -21,7 +22,10 @@ from dynamic_tables.store.records import (
     Claimant,
     PendingRefresh,
     Registered,
+    SliceResult,
+    Subtask,
     WantedRefresh,
+    WantedSubtask,
     Worker,
     registry_row,
 )
@@ -134,9 +138,11 @@ class Store:
         with writing(self._engine) as connection:
             return claims.take(connection, table_id, refresh_id, claimant, is_owner_dead)
 
-    def heartbeat(self, claim: Claim) -> bool:
+    def heartbeat(self, claim: Claim | Subtask) -> bool:
         """Keep the claim for as long again as it was taken; False if it is lost."""
         with writing(self._engine) as connection:
+            if isinstance(claim, Subtask):
+                return subtasks.beat(connection, claim)
             return claims.beat(connection, claim)
 
     def release(self, claim: Claim) -> bool:
@@ -190,7 +196,53 @@ class Store:
         with reading(self._engine) as connection:
             return queue.everything(connection)
 
+    # Slices.
+
+    def open_slices(
+        self,
+        claim: Claim,
+        sequence: int,
+        slicing: Mapping[str, Any],
+        wanted: Sequence[WantedSubtask],
+    ) -> None:
+        """Share the open intent among workers; Held TAKEN_OVER if the claim was lost."""
+        with writing(self._engine) as connection:
+            subtasks.create(connection, claim, sequence, slicing, wanted)
+
+    def look_at_slices(self, claim: Claim, sequence: int) -> list[Subtask]:
+        """How far they are, written down with the claim; Held TAKEN_OVER if it was lost."""
+        with writing(self._engine) as connection:
+            return subtasks.look(connection, claim, sequence)
+
+    def claim_subtask(self, claimant: Claimant, table_id: str | None = None) -> Subtask | None:
+        """A slice that nobody computes, or one whose worker is slow; None: there is none."""
+        try:
+            with writing(self._engine) as connection:
+                return subtasks.take(connection, claimant, table_id)
+        except IntegrityError:  # two went to the help of one slow worker
+            return None
+
+    def complete_subtask(self, subtask: Subtask, result: SliceResult) -> bool:
+        """Tell where its rows are; False if the claim was lost or another was first."""
+        with writing(self._engine) as connection:
+            return subtasks.complete(connection, subtask, result)
+
+    def fail_subtask(self, subtask: Subtask, reason: str, error: str, *, final: bool) -> bool:
+        """Let it be tried again, unless `final` or too often; False if the claim was lost."""
+        with writing(self._engine) as connection:
+            return subtasks.fail(connection, subtask, reason, error, final=final)
+
+    def subtasks(self, table_id: str | None = None) -> list[Subtask]:
+        """The slices of one table, or all, the oldest first."""
+        with reading(self._engine) as connection:
+            return subtasks.everything(connection, table_id)
+
     # Workers.
+
+    def idle_workers(self, but: str) -> int:
+        """How many workers have nothing to do, besides this one."""
+        with reading(self._engine) as connection:
+            return workers.idle(connection, but)
 
     def enter(self, claimant: Claimant) -> None:
         """Count as a worker, until the heartbeat stops."""

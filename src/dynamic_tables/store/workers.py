@@ -15,6 +15,8 @@ from dynamic_tables.store.engine import database_now, next_number, now, upsert
 from dynamic_tables.store.records import Claimant, Worker, worker_of
 
 _workers = schema.workers
+_claims = schema.refresh_claims
+_subtasks = schema.refresh_subtasks
 
 
 def enter(connection: Connection, claimant: Claimant) -> None:
@@ -60,6 +62,19 @@ def alive(connection: Connection) -> list[Worker]:
     found = select(_workers).where(_workers.c.expires_at > database_now())
     rows = connection.execute(found.order_by(_workers.c.worker_no)).mappings()
     return [worker_of(row) for row in rows]
+
+
+def idle(connection: Connection, but: str) -> int:
+    """How many others are alive and hold nothing: no table, no slice."""
+    tables = select(_claims.c.owner).where(_claims.c.expires_at > database_now())
+    slices = select(_subtasks.c.claimed_by).where(
+        _subtasks.c.status == "claimed", _subtasks.c.expires_at > database_now()
+    )
+    alive = select(func.count()).where(_workers.c.expires_at > database_now())
+    free = alive.where(
+        _workers.c.owner != but, _workers.c.owner.not_in(tables), _workers.c.owner.not_in(slices)
+    )
+    return connection.execute(free).scalar_one()
 
 
 def leads(connection: Connection, owner: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import duckdb
 
@@ -111,6 +111,7 @@ class DuckArea:
         strategy: Strategy,
         moves: Moves,
         base: int,
+        too_many: Callable[[int], bool] | None = None,  # noqa: ARG002  one process, no workers
     ) -> Delta | Reason:
         """Keep what the sources' changes make of the table; a reason if they cannot be had."""
         if not same_types(definition, plan, moves, self._types_at):
@@ -337,6 +338,10 @@ class DuckArea:
         return found[0]
 
     # Checking and telling
+
+    def slicer(self, definition: Definition, sequence: int) -> NoReturn:
+        """A lake of one process has no workers to share a refresh with: see `can_slice`."""
+        raise NotImplementedError
 
     def verify(self, rows: DuckRows, definition: Definition, version: int) -> Difference:
         """Compare the query at its cut with the rows that the table shows, both ways."""

@@ -273,6 +273,13 @@ class DuckLake(UserStatements):
         """A second process cannot open the lake at all."""
         return False
 
+    @property
+    def can_slice(self) -> bool:
+        return False
+
+    def clear_slices(self, definition: Definition, up_to: int) -> None:
+        """Nothing is ever staged."""
+
     def changed_at(self, source: Source, since: int, to: int) -> datetime | None:
         """When the first snapshot in (since, to] that moved the table was made; None: none did."""
         table = self._table(source)

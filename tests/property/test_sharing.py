@@ -1,0 +1,188 @@
+"""The coordinator without Spark: retries, errors, time, interruption; time passes while it waits.
+
+The store, the worker and the refresh are the real ones, lake and clock are those of the simulation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from memory_lake import MemoryLake, MemorySlicer
+from test_worker_simulation import FOR_EVER_S, World
+
+from dynamic_tables.errors import RefreshError
+from dynamic_tables.model import RefreshRecord
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import Context, Owner, SliceNews
+from dynamic_tables.refresh.run import GraphRefresh, Request
+from dynamic_tables.refresh.states import FENCE
+from dynamic_tables.steps import SliceStep, observing
+from dynamic_tables.store import Claimant
+from dynamic_tables.worker import Worker
+
+TABLE = "parent"
+SLICES = 2
+
+
+class Patient:
+    """The store; whoever sleeps lets time pass."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world.store, name)
+
+    def waker(self) -> Patient:
+        return self
+
+    def sleep(self, _seconds: float, _stop: threading.Event) -> None:
+        self._world.now += timedelta(seconds=100)
+
+    def close(self) -> None:
+        return None
+
+
+class FaultyLake(MemoryLake):
+    """What breaks is the surroundings' fault, or the query's."""
+
+    reason = Reason.ENGINE_FAILED
+
+    def told(self, error: BaseException, *, about: str) -> RefreshError:
+        return RefreshError(str(error), reason=self.reason, about=about)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    for number in range(SLICES):
+        made.store.enter(someone(number))
+    yield made
+    made.store.close()
+
+
+def someone(number: int, expires_s: float = FOR_EVER_S) -> Claimant:
+    """A worker that is counted, and holds what it claims for a while."""
+    return Claimant(owner=f"counted-{number}", host="elsewhere", pid=1, expires_s=expires_s)
+
+
+def context(world: World, host: str = "here", reason: Reason = Reason.ENGINE_FAILED) -> Context:
+    lake = FaultyLake(world.disk, lambda: None)
+    lake.reason = reason
+    return Context(
+        lake=cast("Any", lake),
+        store=cast("Any", Patient(world)),
+        settings=world.settings,
+        clock=lambda: world.now,
+        owner=Owner(host=host, pid=1),
+    )
+
+
+def refreshed(parts: Context) -> tuple[RefreshRecord, list[SliceNews]]:
+    """The first table that is due, by a worker."""
+    done: list[RefreshRecord] = []
+    news: list[SliceNews] = []
+    worker = Worker(parts, slots=1, say=print, tell=done.append, hear=news.append)
+    worker.ask()
+    worker._once()
+    return next(record for record in done if record.table_id == TABLE), news
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    """Let so many slices break; the numbers of those that were begun."""
+    compute, begun = MemorySlicer.compute, []
+
+    def broken(self: MemorySlicer, slicing: Any, slice_no: int, *rest: Any) -> Any:
+        begun.append(slice_no)
+        if len(begun) <= times:
+            raise OSError("no executor is left")
+        return compute(self, slicing, slice_no, *rest)
+
+    monkeypatch.setattr(MemorySlicer, "compute", broken)
+    return begun
+
+
+def given_up(world: World) -> None:
+    """Nothing is open or staged, and the number was taken by a fence."""
+    assert world.store.intent(TABLE) is None
+    assert world.store.subtasks() == []
+    assert not any(world.disk.staged.values())
+    assert [commit.stamp.strategy for commit in world.disk.tables[TABLE].commits] == [FENCE]  # ty: ignore
+
+
+def test_a_coordinator_computes_what_nobody_takes(world: World) -> None:
+    record, news = refreshed(context(world))
+    assert (record.outcome, record.slices) == ("done", SLICES)
+    assert [item.what for item in news] == ["created", "completed", "completed", "waited"]
+    assert news[0].count == SLICES
+
+
+def test_slices_are_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = breaking(monkeypatch, times=3)
+    record, news = refreshed(context(world))
+    assert (record.outcome, record.slices) == ("done", SLICES)
+    assert len(begun) == SLICES + 3
+    assert [item.what for item in news].count("failed") == 3
+
+
+def test_after_three_retries_the_refresh_fails_with_the_slices_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = breaking(monkeypatch, times=100)
+    record, _ = refreshed(context(world))
+    assert (record.outcome, record.reason) == ("failed", "ENGINE_FAILED")
+    assert "no executor is left" in str(record.error)
+    assert max(begun.count(number) for number in range(SLICES)) == 4
+    given_up(world)
+
+
+def test_an_error_of_the_query_is_not_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = breaking(monkeypatch, times=100)
+    record, _ = refreshed(context(world, reason=Reason.QUERY_FAILED))
+    assert record.reason == "QUERY_FAILED"
+    assert len(begun) == 1
+    given_up(world)
+
+
+def test_a_refresh_ends_after_its_time(world: World) -> None:
+    def observer(step: SliceStep, _table: str) -> None:
+        while step is SliceStep.SHARED and world.store.claim_subtask(someone(0)):
+            pass
+
+    before = world.now
+    with observing(observer):
+        record, _ = refreshed(context(world))
+    assert record.reason == "PARALLEL_TIMEOUT"
+    assert "0 of 2 slices" in str(record.error)
+    assert world.now - before >= timedelta(hours=1)
+    given_up(world)
+
+
+def test_who_is_interrupted_leaves_finished_slices_to_a_successor(world: World) -> None:
+    refresh = GraphRefresh(context(world, "first"), Request(table_ids=frozenset({TABLE})))
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:  # another takes one of the slices, and the user says stop
+            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
+            refresh._stopping.set()
+
+    with observing(observer):
+        [record] = refresh.run().records
+    assert record.reason == "INTERRUPTED"
+    left = world.store.subtasks()
+    assert sorted(item.status for item in left) == ["claimed", "completed"]
+    world.now += timedelta(seconds=2000)
+    computed: list[str] = []
+    with observing(lambda step, _: computed.append(step.value)):
+        record, _ = refreshed(context(world, "second"))
+    first = world.store.history(TABLE)[-2]
+    assert (first.reason, first.slices, first.sequence) == ("RECOVERED", SLICES, 1)
+    assert computed.count(SliceStep.CLAIMED.value) == 1
+    assert world.store.intent(TABLE) is None

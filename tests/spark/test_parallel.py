@@ -1,0 +1,231 @@
+"""One table refreshed by several workers, on Delta: the equation holds, nothing is left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dynamic_tables as dt
+from dynamic_tables.lake.places import local_path
+from dynamic_tables.lake.slices import FOLDER
+from dynamic_tables.steps import SliceStep, Step, observing
+from dynamic_tables.store import Subtask
+from oracle import check
+
+pytestmark = pytest.mark.spark
+
+SHARED = {"parallel_threshold": 4, "initialize": "ON_SCHEDULE"}
+WORKERS = SLICES = 2
+EXPIRES_S = 4.0  # a worker is slow after half of it
+SOURCES = (
+    """CREATE TABLE visits USING delta PARTITIONED BY (day) AS
+    SELECT id, nullif(id % 7, 2) AS customer, concat('d', id % 5) AS day FROM range(140)""",
+    """CREATE TABLE pairs USING delta AS
+    SELECT id, nullif(id % 3, 1) AS a, nullif(concat('b', id % 2), 'b0') AS b, 1 AS amount
+    FROM range(60)""",
+    """CREATE TABLE orders USING delta AS
+    SELECT id, nullif(id % 11, 3) AS customer, id % 5 AS product FROM range(200)""",
+)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dt.DynamicTables]:
+    """A lake with idle workers, each with a connection and a session of its own."""
+    folder = tmp_path_factory.mktemp("parallel") / "lake"
+    flags = {
+        "jvm": "quick",
+        "say": lambda _: None,
+        "poll_s": 0.1,
+        "claim_expires_s": EXPIRES_S,
+    }
+    opened = [dt.connect(folder, **flags)]
+    for statement in SOURCES:  # an embedded catalog is filled when it is opened
+        opened[0].sql(statement)
+    opened += [dt.connect(folder, **flags) for _ in range(WORKERS)]
+    workers = [other.worker(slots=1, say=print) for other in opened[1:]]
+    threads = [threading.Thread(target=worker.run) for worker in workers]
+    for thread in threads:
+        thread.start()
+    yield opened[0]
+    for worker in workers:
+        worker.stop()
+    for thread in threads:
+        thread.join()
+    for other in opened:
+        other.close()
+
+
+def staged(tables: dt.DynamicTables, name: str) -> list[Path]:
+    """What lies in the staging place of a table."""
+    place = local_path(tables.show(name).definition.location)
+    assert place is not None
+    return list((place / FOLDER).rglob("*"))
+
+
+def _in_a_worker() -> bool:
+    return threading.current_thread().name.startswith("slot")
+
+
+def settled(tables: dt.DynamicTables, name: str) -> None:
+    check(tables, name)
+    assert tables.store.subtasks() == []
+    assert staged(tables, name) == []
+
+
+def refreshed(tables: dt.DynamicTables, name: str, **how: object) -> dt.RefreshRecord:
+    [record] = tables.refresh(name, **how).records
+    settled(tables, name)
+    return record
+
+
+def test_keys_first_load_and_full_in_slices(tables: dt.DynamicTables) -> None:
+    """An integer key with NULL; `count(DISTINCT …)` rules out `merge`."""
+    tables.create(
+        "variety",
+        "SELECT customer, count(DISTINCT product) AS products, count(*) AS n"
+        " FROM orders GROUP BY customer",
+        **SHARED,
+    )
+    tables.create("child", "SELECT sum(n) AS n FROM variety", initialize="ON_SCHEDULE")
+    first = refreshed(tables, "variety")
+    assert (first.action, first.strategy, first.slices) == ("initialize", "full", SLICES)
+    tables.refresh("child")
+    tables.sql("INSERT INTO orders SELECT 1000 + id, nullif(id, 3), 7 FROM range(9)")
+    tables.sql("DELETE FROM orders WHERE customer = 10")
+    done = refreshed(tables, "variety")
+    assert (done.strategy, done.slices) == ("keys", SLICES)
+    full = refreshed(tables, "variety", strategy="full")
+    assert (full.reason, full.slices) == ("FORCED", SLICES)
+    assert full.work.rows_inserted in (None, 0)  # nothing differs: an empty commit takes n
+    tables.refresh("child")
+    tables.sql("UPDATE orders SET product = product + 10")  # changes rows of all keys, and no count
+    same = refreshed(tables, "variety")
+    assert (same.strategy, same.slices) == ("keys", SLICES)
+    assert tables.refresh("child")["child"].strategy == "no_data"
+    listed = [record.slices for record in tables.history("variety")]
+    assert listed == [SLICES] * 4
+
+
+def test_composite_keys_with_nulls_and_empty_slices(tables: dt.DynamicTables) -> None:
+    """By hash; a slice without a key is skipped."""
+    tables.create(
+        "grouped",
+        "SELECT a, b AS `b ``c`, count(DISTINCT id % 4) AS n, max(amount) AS `most of, it`"
+        " FROM pairs GROUP BY a, b",
+        **SHARED,
+    )
+    assert refreshed(tables, "grouped").slices == SLICES
+    seen: list[Subtask] = []
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            seen.extend(tables.store.subtasks())
+
+    tables.sql("INSERT INTO pairs VALUES (500, NULL, NULL, 7), (501, 0, 'b1', 8), (502, 9, 'z', 9)")
+    tables.sql("DELETE FROM pairs WHERE a = 2")  # two groups disappear
+    with observing(observer):
+        done = refreshed(tables, "grouped")
+    assert done.strategy == "keys"
+    assert {item.subtask_type for item in seen} == {"hash_range"}
+    assert len(seen) == done.slices
+    assert seen[0].subtask_data["key_columns"] == ["a", "b `c"]
+
+
+def test_a_source_is_read_by_its_partitions(tables: dt.DynamicTables) -> None:
+    tables.create(
+        "daily",
+        "SELECT day, customer, count(DISTINCT id) AS n FROM visits GROUP BY day, customer",
+        **SHARED,
+    )
+    kinds: list[str] = []
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            kinds.extend(item.subtask_type for item in tables.store.subtasks())
+
+    with observing(observer):
+        assert refreshed(tables, "daily").slices == SLICES
+        tables.sql("INSERT INTO visits SELECT 900 + id, id % 3, NULL FROM range(3)")
+        tables.sql("INSERT INTO visits SELECT 800 + id, id, concat('d', id) FROM range(5)")
+        done = refreshed(tables, "daily")
+        assert (done.strategy, done.slices) == ("keys", SLICES)
+        tables.sql("DELETE FROM visits WHERE day IN ('d1', 'd2') OR day IS NULL")  # for good
+        gone = refreshed(tables, "daily")
+        assert (gone.strategy, gone.slices) == ("keys", SLICES)
+        tables.sql("INSERT INTO visits SELECT 700 + id, id, 'd9' FROM range(9)")
+        one = refreshed(tables, "daily")  # keys of one partition are hashed
+    assert one.strategy == "keys"
+    assert kinds == ["partition"] * 3 * SLICES + ["hash_range"] * (one.slices or 0)
+
+
+def test_an_error_of_the_query_ends_it_and_leaves_nothing(tables: dt.DynamicTables) -> None:
+    tables.create(
+        "quotients",
+        "SELECT id, max(10 / amount) AS q, count(DISTINCT amount) AS n FROM pairs GROUP BY id",
+        **SHARED,
+    )
+    refreshed(tables, "quotients")
+    before = tables.show("quotients").build
+    tables.sql("INSERT INTO pairs SELECT 700 + id, 5, 'x', 1 FROM range(6)")
+    tables.sql("INSERT INTO pairs VALUES (777, 5, 'x', 0)")
+    with pytest.raises(dt.RefreshFailed) as caught:
+        tables.refresh("quotients")
+    [failed] = caught.value.report.failed
+    assert failed.reason == "QUERY_FAILED"
+    assert "slice" in str(failed.error)
+    assert tables.show("quotients").build == before
+    settled(tables, "quotients")
+    tables.sql("DELETE FROM pairs WHERE id = 777")
+    assert refreshed(tables, "quotients").slices == SLICES
+
+
+def test_a_damaged_slice_is_noticed(tables: dt.DynamicTables) -> None:
+    tables.create(
+        "checked",
+        "SELECT id, count(DISTINCT a) AS n FROM pairs GROUP BY id",
+        **SHARED,
+    )
+    spoilt = iter([True])
+
+    def observer(step: SliceStep, table: str) -> None:
+        if step is SliceStep.COMPLETED and table.endswith("checked") and next(spoilt, False):
+            [place, *_] = [item.result_location for item in tables.store.subtasks() if item.result]
+            folder = local_path(str(place))
+            assert folder is not None
+            next(folder.glob("part-*")).unlink()
+
+    with observing(observer), pytest.raises(dt.RefreshFailed) as caught:
+        tables.refresh("checked")
+    assert caught.value.report.failed[0].reason == "SLICE_DAMAGED"
+    assert tables.show("checked").build is None
+    settled(tables, "checked")
+    assert refreshed(tables, "checked").slices == SLICES
+
+
+def test_a_slow_worker_gets_company(tables: dt.DynamicTables) -> None:
+    """One worker stops before its slice, heartbeats go on; the refresh does not wait for it."""
+    tables.create(
+        "hurried",
+        "SELECT id, count(DISTINCT product) AS n FROM orders GROUP BY id",
+        **SHARED,
+    )
+    recorded, ended = threading.Event(), threading.Event()
+    stops = iter([True])
+
+    def observer(step: Step | SliceStep, table: str) -> None:
+        if not table.endswith("hurried"):
+            return
+        if step is Step.RECORDED:
+            recorded.set()
+        elif step is SliceStep.CLAIMED and _in_a_worker() and next(stops, False):
+            assert recorded.wait(100)
+            ended.set()
+
+    with observing(observer):
+        done = tables.refresh("hurried")["hurried"]
+        assert ended.wait(100)
+    assert done.slices == SLICES
+    settled(tables, "hurried")
