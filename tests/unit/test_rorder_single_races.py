@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +25,8 @@ from dynamic_tables.lake.plain_delta.columns import Columns
 from dynamic_tables.lake.plain_delta.reading import Reader
 from dynamic_tables.lake.plain_delta.store import Store
 from dynamic_tables.lake.row_groups import single
+from dynamic_tables.lake.row_groups.swapping import as_added
+from dynamic_tables.lake.row_groups.writing import NewFile
 from dynamic_tables.steps import LayoutStep, observing
 
 STEPS = [step for step in LayoutStep if step is not LayoutStep.EXCHANGED]
@@ -388,6 +392,97 @@ def test_another_table_in_the_same_place(tmp_path: Path) -> None:
         dt.rorder_single(item)
 
 
+def emptied(root: Path) -> None:
+    for place in root.iterdir():
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+
+@pytest.mark.parametrize("step", [LayoutStep.VERIFIED, LayoutStep.LOCKED])
+@pytest.mark.parametrize("commits", [None, 0, 6])
+def test_a_table_that_is_replaced_meanwhile_is_left_alone(
+    tmp_path: Path, step: LayoutStep, commits: int | None
+) -> None:
+    """Deleted, or made anew with fewer or more versions than were read."""
+    made(tmp_path)
+    item, wanted = first(tmp_path), Counter[str]()
+
+    def replace() -> None:
+        emptied(tmp_path)
+        if commits is not None:
+            other = made(tmp_path, seed=8)
+            for _ in range(commits):
+                append(other)
+            if not commits:
+                (tmp_path / log.commit_path(other.version)).unlink()
+            wanted.update(rows(tmp_path))
+
+    with observing(once(step, replace)), pytest.raises((dt.Refused, dt.InvalidInput)):
+        dt.rorder_single(item)
+    if commits is None:
+        assert not list(tmp_path.rglob("*.json"))
+    else:
+        assert rows(tmp_path) == wanted
+
+
+def test_a_commit_that_was_overwritten_is_read_again(tmp_path: Path) -> None:
+    """As Spark may do on local disk: another commit under the number that was read last."""
+    table = made(tmp_path)
+    item = first(tmp_path)
+
+    def overwrite() -> None:
+        table.version -= 1
+        table.commit([])  # the rows of the second commit never came
+
+    with observing(once(LayoutStep.VERIFIED, overwrite)):
+        report = dt.rorder_single(item)
+    assert [part.became for part in report.partitions] == ["changed"]
+    assert rows(tmp_path).total() == 40
+
+
+def test_a_listing_with_a_hole_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, listed = made(tmp_path), Store.log_names
+    holes = [f"{table.version - 1:020}.json"]
+
+    def with_hole(store: Store) -> list[str]:
+        hole = holes.pop() if holes else None
+        return [name for name in listed(store) if name != hole]
+
+    monkeypatch.setattr(Store, "log_names", with_hole)
+    assert log.newest(Store(str(tmp_path))).version == table.version
+    assert not holes
+
+
+def test_absolute_paths_are_one_file_in_any_spelling(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    action = table.add({"p": "1"}, 20)
+    place = tmp_path / action["add"]["path"]
+    table.commit([{"add": {**action["add"], "path": f"file:{place}"}}])
+    assert rows(tmp_path).total() == 100
+    table.commit([{"remove": {"path": f"file://{place}", "dataChange": True}}])
+    assert rows(tmp_path).total() == 80
+
+
+def test_sidecars_are_found_by_any_path(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    logs = tmp_path / "_delta_log"
+    while not (found := list(logs.glob("*.checkpoint.*.json"))):
+        emptied(logs)
+        table.checkpoint()
+    place = logs / "_sidecars"
+    top = found[0].read_text(encoding="utf-8")
+    named = next(iter(place.iterdir())).name
+    found[0].write_text(top.replace(f'"{named}"', f'"{(place / named).as_uri()}"'))
+    assert rows(tmp_path).total() == 80
+
+
+def test_a_colon_is_no_scheme() -> None:
+    """Java takes what stands before a plain one for the scheme of a URI."""
+    file = NewFile(**{field.name: 0 for field in fields(NewFile)} | {"path": "p=a:b/f"})
+    assert as_added(file, {}, "tag")["path"] == "p=a%3Ab/f"
+
+
 def test_items_go_through_queues(tmp_path: Path) -> None:
     """As text, as bytes, as what JSON makes of it; and the same twice is done once."""
     made(tmp_path)
@@ -414,10 +509,21 @@ def test_what_is_no_table(table: Any, reason: str) -> None:
     assert refused.value.reason == reason
 
 
-def test_s3_wants_a_promise() -> None:
+@pytest.mark.parametrize("place", ["s3a://bucket/orders", "S3://bucket/orders"])
+def test_s3_wants_a_promise(place: str, tmp_path: Path) -> None:
     with pytest.raises(dt.Refused) as refused:
-        dt.rorder_setup_multi("s3a://bucket/orders", unique_by="k")
+        dt.rorder_setup_multi(place, unique_by="k")
     assert refused.value.reason == "NO_EXCLUSION"
+    made(tmp_path)
+    with pytest.raises(dt.Refused) as refused:  # nor does the piece itself go without it
+        dt.rorder_single({**first(tmp_path).as_json(), "table": place.lower()})
+    assert refused.value.reason == "NO_EXCLUSION"
+
+
+def test_a_secret_in_a_uri_is_not_told() -> None:
+    with pytest.raises(dt.InvalidInput) as refused:
+        dt.rorder_setup_multi("s3://key:secret@bucket/t", unique_by="k")
+    assert "secret" not in str(refused.value)
 
 
 RACER = """

@@ -27,7 +27,7 @@ def held(about: str, wait_s: float) -> Held:
         f"somebody else has been committing to it for {wait_s:g} s",
         reason=Reason.HELD,
         about=about,
-        hint="wait until it ends, or end it; then refresh again",
+        hint="wait until it ends, or end it; then try again",
     )
 
 

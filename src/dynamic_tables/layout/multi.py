@@ -43,6 +43,7 @@ class RorderItem:
     max_row_group_bytes: int
     max_materialize_size: int  # bytes of rows that are held in memory
     bytes: int  # of its files, when it was looked at
+    only_conditional_writers: bool = False  # what was promised of a table on S3
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "sort_by": list(self.sort_by)}
@@ -116,6 +117,7 @@ def rorder_setup_multi(
             max_row_group_bytes=max_row_group_bytes,
             max_materialize_size=max_materialize_size,
             bytes=part.size,
+            only_conditional_writers=only_conditional_writers,
         )
         for part in opened.parts()
         if not part.is_ordered(order.tag)
@@ -125,6 +127,7 @@ def rorder_setup_multi(
 def rorder_single(item: RorderItem | Mapping[str, Any] | str | bytes) -> RorderReport:
     """Do one piece of work: put one partition in order, in one commit that changes no row."""
     work = RorderItem.of(item)
+    _check_exclusion(work.table, promised=work.only_conditional_writers)
     table = _opened(work.table)
     if table.snapshot.metadata.id != work.table_id:
         raise Refused(
@@ -205,8 +208,26 @@ def _location(table: Any) -> str:
             hint="rorder_setup_multi('s3://bucket/orders'); names need a catalog: rorder(…)",
         )
     if "://" in table or table.startswith("file:"):
-        return table.rstrip("/")
+        return _uri(table.rstrip("/"))
     return str(Path(table).absolute())
+
+
+def _uri(text: str) -> str:
+    """With its scheme in lower case, as everybody compares it; refuses one that tells secrets.
+
+    >>> _uri("S3://bucket/t"), _uri("abfss://container@account/t")
+    ('s3://bucket/t', 'abfss://container@account/t')
+    """
+    scheme, colon, rest = text.partition(":")
+    user, found, host = rest.removeprefix("//").partition("/")[0].rpartition("@")
+    if found and ":" in user:
+        raise InvalidInput(
+            "a password in a URI shows in queues and errors",
+            reason=Reason.BAD_VALUE,
+            about=f"{scheme}://…@{host}",
+            hint="give credentials by the environment",
+        )
+    return f"{scheme.lower()}{colon}{rest}"
 
 
 def _check_exclusion(location: str, *, promised: bool) -> None:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
@@ -61,7 +62,8 @@ def written_in(store: Store, checkpoint: Checkpoint) -> Iterator[dict[str, Any]]
             if side is None:
                 yield action
             else:
-                yield from _actions(store, f"{SIDECARS}/{side['path']}")
+                beside = unquote(side["path"]).rpartition("/")[2]  # however it is spelled
+                yield from _actions(store, f"{SIDECARS}/{beside}")
 
 
 def _actions(store: Store, path: str) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,9 @@ other. A gap in the log is an error: without the commit nobody knows what it did
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +23,8 @@ from dynamic_tables.reasons import Reason
 COMMIT = ".json"
 DIGITS = 20  # of a version in the name of its commit
 ROW_TRACKING = "delta.rowTracking"  # the domain that keeps the highest row id
-LOOKS = 3  # while old commits are cleaned up between listing and reading
+LOOKS = 3  # while commits come, or old ones are cleaned up, between listing and reading
+PAUSE_S = 0.1  # before the next look: a listing may have missed what was written beside it
 IMPLIED = {  # features that older tables have by their version, for readers and writers
     2: ("appendOnly", "invariants"),
     3: ("checkConstraints",),
@@ -117,7 +120,21 @@ def state_of(action: Mapping[str, Any]) -> tuple[str, str | None]:
         offset = vector.get("offset")
         place = f"{vector['storageType']}{vector['pathOrInlineDv']}"
         known = place if offset is None else f"{place}@{offset}"
-    return unquote(action["path"]), known
+    return one_spelling(unquote(action["path"])), known
+
+
+def one_spelling(path: str) -> str:
+    """Absolute paths, which Delta on Spark writes in another spelling than it found them.
+
+    >>> [one_spelling(path) for path in ("/t/f", "file:/t/f", "file:///t/f", "p=1/f")]
+    ['file:/t/f', 'file:/t/f', 'file:/t/f', 'p=1/f']
+    >>> one_spelling("s3a://bucket/f")
+    's3://bucket/f'
+    """
+    if path.startswith(("/", "file:")):
+        return "file:/" + path.removeprefix("file:").lstrip("/")
+    scheme, found, rest = path.partition("://")
+    return f"s3://{rest}" if found and scheme in ("s3a", "s3n") else path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +146,15 @@ class Snapshot:
     metadata: Metadata
     files: Mapping[tuple[str, str | None], File]  # by their states
     highest_row_id: int | None  # that was given away; None: the table tracks no rows
+    mark: str | None  # of its commit: another one under this number is another table; None: gone
+
+
+class _Gap(Exception):
+    """A listing that lacks a version."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
 
 
 class _State:
@@ -161,7 +187,7 @@ class _State:
             mark = json.loads(domain["configuration"] or "{}").get("rowIdHighWaterMark")
             self.highest_row_id = None if domain.get("removed") else mark
 
-    def snapshot(self, version: int, location: str) -> Snapshot:
+    def snapshot(self, version: int, mark: str | None, location: str) -> Snapshot:
         if self.protocol is None or self.metadata is None:
             raise InternalError(
                 f"its log has no protocol or no metadata up to version {version}",
@@ -174,6 +200,7 @@ class _State:
             metadata=self.metadata,
             files=self.files,
             highest_row_id=self.highest_row_id,
+            mark=mark,
         )
 
 
@@ -186,14 +213,28 @@ def newest(store: Store, known: Snapshot | None = None) -> Snapshot:
             known = None
             if look == LOOKS - 1:
                 raise
+        except _Gap as gap:
+            if look == LOOKS - 1:
+                raise _lacking(gap.version, store.location) from gap
+        time.sleep(PAUSE_S)
     raise AssertionError("unreachable")
+
+
+def _lacking(version: int, location: str) -> Refused:
+    return Refused(
+        f"its log lacks version {version}, and no checkpoint stands for it",
+        reason=Reason.HISTORY_GONE,
+        about=location,
+        hint="look again; if it stays so, copy the files that are left to a new table",
+    )
 
 
 def _read(store: Store, known: Snapshot | None) -> Snapshot:
     names = store.log_names()
     commits = {int(name[:DIGITS]) for name in names if _is_commit(name)}
-    checkpoint = newest_checkpoint(names)
-    start = _start(known, checkpoint, commits)
+    if known is not None and not _still_stands(store, known, commits):
+        known = None
+    start = known or newest_checkpoint(names)
     if start is None and not commits:
         raise InvalidInput(
             "there is no Delta table here", reason=Reason.UNKNOWN_SOURCE, about=store.location
@@ -201,30 +242,34 @@ def _read(store: Store, known: Snapshot | None) -> Snapshot:
     if isinstance(start, Checkpoint):
         state, version = _State(), start.version
         state.take(written_in(store, start))
+        mark = _mark(store.read(commit_path(version))) if version in commits else None
     else:
-        state, version = _State(start), start.version if start else -1
+        state = _State(start)
+        version, mark = (start.version, start.mark) if start else (-1, None)
     last = max(commits, default=version)
     for following in range(version + 1, last + 1):
         if following not in commits:
-            raise Refused(
-                f"its log lacks version {following}, and no checkpoint stands for it",
-                reason=Reason.HISTORY_GONE,
-                about=store.location,
-                hint="RESTORE the table to a version that can be read, or copy it",
-            )
-        state.take(actions_of(store, following))
-    return state.snapshot(max(version, last), store.location)
+            raise _Gap(following)
+        content = store.read(commit_path(following))
+        state.take(_actions_in(content))
+        mark = _mark(content)
+    return state.snapshot(max(version, last), mark, store.location)
 
 
-def _start(
-    known: Snapshot | None, checkpoint: Checkpoint | None, commits: set[int]
-) -> Snapshot | Checkpoint | None:
-    """From where the log is folded: what is known, if all commits since then are there."""
-    if known is not None:
-        last = max(commits, default=known.version)
-        if all(version in commits for version in range(known.version + 1, last + 1)):
-            return known
-    return checkpoint
+def _still_stands(store: Store, known: Snapshot, commits: set[int]) -> bool:
+    """Whether the commit that a version was known by is there, and all since then.
+
+    Another table may lie in the same place now; and on local disk Spark may put a commit of its own
+    over another one.
+    """
+    since = range(known.version, max(commits, default=-1) + 1)
+    if known.version not in commits or not all(version in commits for version in since):
+        return False
+    return known.mark == _mark(store.read(commit_path(known.version)))
+
+
+def _mark(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _is_commit(name: str) -> bool:
@@ -241,9 +286,11 @@ def commit_path(version: int) -> str:
 
 def actions_of(store: Store, version: int) -> Iterator[dict[str, Any]]:
     """What a commit did."""
-    for line in store.read(commit_path(version)).splitlines():
-        if line.strip():
-            yield json.loads(line)
+    return _actions_in(store.read(commit_path(version)))
+
+
+def _actions_in(content: bytes) -> Iterator[dict[str, Any]]:
+    return map(json.loads, filter(bytes.strip, content.splitlines()))
 
 
 def _without_nothing(vector: Mapping[str, Any] | None) -> dict[str, Any] | None:

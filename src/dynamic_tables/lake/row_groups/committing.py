@@ -27,7 +27,7 @@ from dynamic_tables.lake.row_groups.writing import NewFile
 from dynamic_tables.lake.transaction import USER_METADATA, optimizing
 from dynamic_tables.reasons import Reason
 
-PLAIN_IN_PATHS = "/=-_.~!$&'()*+,;:@"  # the log has them as they are
+PLAIN_IN_PATHS = "/=-_.~!$&'()*+,;@"  # the log has them as they are
 ATTEMPTS = 10  # while others commit again and again
 ROW_IDS_KEPT = "delta.rowTracking.preserved"  # tag of a commit
 

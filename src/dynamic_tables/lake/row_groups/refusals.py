@@ -96,5 +96,5 @@ def unknown_type(name: str, kind: str, table: str) -> Refused:
         f"its column {name!r} is of type {kind}, which the engine `arrow` does not know",
         reason=Reason.TABLE_FEATURE,
         about=table,
-        hint="engine='native' lets Spark write the files",
+        hint="rorder(…, engine='native') lets Spark write the files",
     )

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow.compute import SortOptions, call_function
 
-from dynamic_tables.errors import Held, InternalError, Refused
+from dynamic_tables.errors import Held, InternalError, InvalidInput, Refused
 from dynamic_tables.lake.plain_delta import log
 from dynamic_tables.lake.plain_delta.columns import Columns
 from dynamic_tables.lake.plain_delta.log import File, Snapshot
@@ -119,20 +119,39 @@ def put_in_order(table: PlainTable, part: Part, order: Order, *, held_bytes: int
     """Exchange the files of a partition."""
     reached(LayoutStep.LISTED, table.name)
     work = _Work(table, part, order)
-    before, files = work.write(held_bytes)
+    try:
+        before, files = work.write(held_bytes)
+    except FileNotFoundError as error:
+        raise _gone(table.name) from error
     reached(LayoutStep.WRITTEN, table.name)
-    work.verify(before, files)
+    try:
+        work.verify(before, files)
+    except BaseException:  # whatever it was: no commit names them yet
+        work.discard(files)
+        raise
     reached(LayoutStep.VERIFIED, table.name)
     try:
         version = swapped(table.store, table.snapshot, part.files, files, order.tag, part.values)
-    except (Held, Refused):  # nothing was committed; of another error that is not known
+    except (Held, InvalidInput, Refused):  # nothing was committed; of other errors, who knows
         work.discard(files)
         raise
+    except FileNotFoundError as error:  # what was read, or the folder itself
+        work.discard(files)
+        raise _gone(table.name) from error
     reached(LayoutStep.EXCHANGED, table.name)
     if version is None:
         work.discard(files)
         files = []
     return Exchanged(version=version, files=tuple(files))
+
+
+def _gone(name: str) -> Refused:
+    return Refused(
+        "a file that its log names is not there",
+        reason=Reason.HISTORY_GONE,
+        about=name,
+        hint="run it again; if it stays so, somebody deleted files of the table",
+    )
 
 
 class _Work:

@@ -9,6 +9,7 @@ columns, properties or features end the attempt.
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,8 +25,9 @@ from dynamic_tables.lake.row_groups.writing import NewFile
 from dynamic_tables.reasons import Reason
 from dynamic_tables.steps import LayoutStep, reached
 
-PLAIN_IN_PATHS = "/=-_.~!$&'()*+,;:@"  # the log has them as they are
+PLAIN_IN_PATHS = "/=-_.~!$&'()*+,;@"  # the log has them as they are
 ATTEMPTS = 20  # while others commit again and again
+PAUSE_S, LONGEST_PAUSE_S = 0.02, 2.0  # between them; doubled each time, and of random length
 LOCK_WAIT_S = 60.0  # for others who commit to a table on local disk
 ROW_IDS_KEPT = "delta.rowTracking.preserved"  # tag of a commit
 NO_ROW_ID = {"baseRowId": -(10**15), "defaultRowCommitVersion": -1}  # of rows that lost theirs
@@ -75,7 +77,8 @@ def swapped(
     with store.locked(wait_s=LOCK_WAIT_S):
         reached(LayoutStep.LOCKED, store.location)
         known = read
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
+            _wait(attempt)
             known = log.newest(store, known)
             _check_unaltered(read, known, store.location)
             if any(file.state not in known.files for file in old):
@@ -92,6 +95,13 @@ def swapped(
         about=store.location,
         hint="run it again when fewer write; nothing was changed",
     )
+
+
+def _wait(attempt: int) -> None:
+    """So that those who finished together do not meet again and again."""
+    if attempt:
+        longest = min(PAUSE_S * 2**attempt, LONGEST_PAUSE_S)
+        time.sleep(longest * secrets.randbelow(1000) / 1000)
 
 
 def _is_ours(store: Store, version: int, mark: str) -> bool:
