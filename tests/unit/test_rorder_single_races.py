@@ -22,9 +22,11 @@ from plain_tables import Table
 import dynamic_tables as dt
 from dynamic_tables.lake.plain_delta import log
 from dynamic_tables.lake.plain_delta.columns import Columns
+from dynamic_tables.lake.plain_delta.log import File
 from dynamic_tables.lake.plain_delta.reading import Reader
 from dynamic_tables.lake.plain_delta.store import Store
 from dynamic_tables.lake.row_groups import single
+from dynamic_tables.lake.row_groups.slices import slices_of
 from dynamic_tables.lake.row_groups.swapping import as_added
 from dynamic_tables.lake.row_groups.writing import NewFile
 from dynamic_tables.steps import LayoutStep, observing
@@ -481,6 +483,22 @@ def test_a_colon_is_no_scheme() -> None:
     """Java takes what stands before a plain one for the scheme of a URI."""
     file = NewFile(**{field.name: 0 for field in fields(NewFile)} | {"path": "p=a:b/f"})
     assert as_added(file, {}, "tag")["path"] == "p=a%3Ab/f"
+
+
+def test_rows_that_pack_well_are_read_in_slices(tmp_path: Path) -> None:
+    """One long text a thousand times: few bytes in the file, many in memory."""
+    table = made(tmp_path)
+    (file, *_), key = table.live, table.columns[0].physical
+    path = tmp_path / unquote(file["action"]["path"])
+    read = pq.read_table(path)
+    texts = pa.array(["x" * 1000] * 5_000)
+    numbers = pa.array(range(5_000), read.schema.field(0).type)
+    pq.write_table(pa.Table.from_arrays([numbers, texts], schema=read.schema), path)
+    store = Store(str(tmp_path))
+    reader = Reader(store, Columns("t", log.newest(store).metadata))
+    source = reader.source(File.of({**file["action"], "stats": None}))
+    assert source.bytes < 100_000
+    assert len(slices_of(reader, [source], key, 2_000_000)) > 5
 
 
 def test_items_go_through_queues(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Source:
     file: File
     rows: int  # all that it holds
     gone: BitMap64 | None
-    bytes: int  # of its rows, not packed
+    bytes: int  # of its rows, encoded but not packed
 
     @property
     def rows_left(self) -> int:
@@ -75,6 +75,16 @@ class Reader:
         if self._columns.row_ids and None in (file.base_row_id, file.commit_version):
             raise self._refused(file, "the log tells no row ids of it")
         return Source(file=file, rows=rows, gone=gone, bytes=sum(sizes))
+
+    def bytes_of(self, source: Source) -> int:
+        """What its rows take in memory, judging by the first of them.
+
+        A footer tells encoded sizes: texts that repeat take a thousand times as much.
+        """
+        first = next(self.rows(source), None)
+        if first is None or not first.num_rows:
+            return source.bytes
+        return max(source.bytes, first.nbytes * source.rows_left // first.num_rows)
 
     def rows(
         self, source: Source, *, only: Sequence[str] | None = None

@@ -15,7 +15,7 @@ from pyarrow.compute import SortOptions, call_function
 
 from dynamic_tables.lake.plain_delta.reading import Reader, Source
 
-IN_MEMORY = 2.5  # times as much as in a file that is not packed: sorted rows lie beside the others
+IN_MEMORY = 2.5  # times as much as the rows themselves: sorted ones lie beside the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Slice:
 
 def slices_of(reader: Reader, sources: Sequence[Source], key: str, held_bytes: int) -> list[Slice]:
     """As few as fit into so many bytes each; a value that does not fit is one of its own."""
-    size = IN_MEMORY * sum(source.bytes for source in sources)
+    size = IN_MEMORY * sum(reader.bytes_of(source) for source in sources)
     if size <= held_bytes:
         return [Slice()]
     batches = [batch.column(key) for source in sources for batch in reader.rows(source, only=[key])]
