@@ -16,11 +16,12 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dynamic_tables as dt
-from dynamic_tables.steps import SliceStep, Step, observing
+from dynamic_tables.steps import AnyStep, Observer, SliceStep, Step, observing
 
 EXPIRES_S = 2.0  # claims of victims expire soon
 MEETING_S = 100.0
@@ -42,27 +43,33 @@ def _step(label: str) -> Step | SliceStep:
     return SliceStep(label) if label in set(SliceStep) else Step(label)
 
 
-def _round(tables: dt.DynamicTables, kind: str, plan: Plan, folder: Path) -> str:
-    meeting = threading.Barrier(len(plan), lambda: strike(tables, kind, folder), MEETING_S)
+def meeting(plan: Plan, then: Callable[[], None]) -> Observer:
+    """Lets every table wait at its step until all have arrived; then something happens."""
+    barrier = threading.Barrier(len(plan), then, MEETING_S)
     arrived: set[str] = set()
 
-    def observer(reached: Step | SliceStep, table: str) -> None:
+    def observer(reached: AnyStep, table: str) -> None:
         name = table.rpartition(".")[2]
         if plan.get(name) is reached and name not in arrived:
             arrived.add(name)
             print(f"{name} at {reached.value}", flush=True)
             try:
-                meeting.wait()
+                barrier.wait()
             except threading.BrokenBarrierError:
                 print("not all came", flush=True)
                 os._exit(1)
 
+    return observer
+
+
+def _round(tables: dt.DynamicTables, kind: str, plan: Plan, folder: Path) -> str:
     present = {state.definition.name.name for state in tables.list()}
     old = [name for name in plan if name in present]
     statements = [f"CREATE DYNAMIC TABLE {name} AS {QUERY}" for name in plan if name not in present]
     if old:
         statements.append(f"REFRESH DYNAMIC TABLE {', '.join(old)}")
-    with observing(observer), ThreadPoolExecutor(len(statements)) as pool:
+    waiting = meeting(plan, lambda: strike(tables, kind, folder))
+    with observing(waiting), ThreadPoolExecutor(len(statements)) as pool:
         outcomes = list(pool.map(lambda statement: _outcome(tables, statement), statements))
     return " ".join(outcome for outcome in outcomes if outcome != "done") or "done"
 

@@ -339,9 +339,13 @@ class DuckArea:
 
     # Checking and telling
 
-    def slicer(self, definition: Definition, sequence: int) -> NoReturn:
+    def slicer(self, definition: Definition, sequence: int) -> NoReturn:  # noqa: ARG002
         """A lake of one process has no workers to share a refresh with: see `can_slice`."""
-        raise NotImplementedError
+        raise InternalError(
+            "DuckLake belongs to one process: nobody shares its refreshes",
+            reason=Reason.INTERNAL,
+            about=str(definition.name),
+        )
 
     def verify(self, rows: DuckRows, definition: Definition, version: int) -> Difference:
         """Compare the query at its cut with the rows that the table shows, both ways."""

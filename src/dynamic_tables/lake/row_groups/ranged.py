@@ -61,7 +61,7 @@ def _constrain(spark: SparkSession, name: TableName, check: str) -> None:
     """Add the CHECK; a table that cannot have it is not left behind."""
     try:
         spark.sql(f"ALTER TABLE {name.sql} ADD CONSTRAINT {CONSTRAINT} CHECK ({check})")
-    except BaseException:
+    except BaseException:  # Ctrl-C too must leave no half-made table
         spark.sql(f"DROP TABLE IF EXISTS {name.sql}")
         raise
 

@@ -177,7 +177,7 @@ class _Work:
 
         try:
             made.extend(writing.written(self._target(), batches()))
-        except BaseException:
+        except BaseException:  # whatever it was: no commit names them
             self.discard(made)
             raise
         expected = sum(source.rows_left for source in sources)
