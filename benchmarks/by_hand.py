@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from change_size import FEED, QUERIES, change, prepare
-from common import Lake, Measured, arguments, in_turn, report
+from common import Lake, Measured, arguments, in_turn, merge_rounds, report
 from fixed_cost import SMALL
 from pyspark.sql import DataFrame, SparkSession
 
@@ -91,7 +91,8 @@ def replaced(query: str) -> Step:
         how = [f"{'max' if name == 'm' else 'sum'}({name}) AS {name}" for name in ADDED[query]]
         chosen = ", ".join([*KEYS[query], *how])
         rows = session.sql(f"SELECT {chosen} FROM ({stored}) GROUP BY {', '.join(KEYS[query])}")
-        return written(rows.select(*columns), target, KEYS[query])
+        kept = rows.select(*columns).localCheckpoint()  # Delta replaces no rows that it still reads
+        return written(kept, target, KEYS[query])
 
     return step
 
@@ -244,16 +245,6 @@ def _summed(query: str, table: str) -> str:
 
 def newest(tables: dt.DynamicTables) -> int:
     return tables.sql("DESCRIBE HISTORY fact LIMIT 1").collect()[0].version
-
-
-def merge_rounds(rounds: list[dict[str, Measured]]) -> dict[str, Measured]:
-    return {
-        title: Measured(
-            seconds=[s for found in rounds for s in found[title].seconds],
-            jobs=[j for found in rounds for j in found[title].jobs],
-        )
-        for title in rounds[0]
-    }
 
 
 def main() -> None:

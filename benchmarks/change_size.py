@@ -8,13 +8,15 @@ offers: truncate, query, write).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import argparse
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from common import Lake, Measured, arguments, in_turn, plot, report
+from common import Lake, Measured, arguments, in_turn, merge_rounds, plot, report
 
 import dynamic_tables as dt
+from dynamic_tables.model import Strategy
 from dynamic_tables.refresh.decide import possible
 
 FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
@@ -29,6 +31,8 @@ QUERIES = {
         " QUALIFY row_number() OVER (PARTITION BY k ORDER BY v DESC, id) <= 2"
     ),
 }
+KINDS = (INSERTS, MIXED) = ("inserts", "mixed")
+WAYS = ("merge", "keys", "rows", "fold")
 SHARES = (0.0001, 0.001, 0.01, 0.1)
 HEADING = (
     "| query | change | rows | way | median s | times faster than recomputing | Spark jobs |\n"
@@ -62,17 +66,18 @@ def change(tables: dt.DynamicTables, rows: int, keys: int, number: int, *, mixed
         tables.sql(f"DELETE FROM fact WHERE {some} AND id % 3 = 0")
 
 
-def ways(tables: dt.DynamicTables, name: str, query: str) -> list[str]:
+def ways(
+    tables: dt.DynamicTables, name: str, query: str, without: Collection[str] = ()
+) -> list[str]:
     """The strategies that a query has; one table for each, and one that may choose."""
     tables.create(f"{name}_auto", query, auxiliary_columns="AUTO")
     definition = tables.show(f"{name}_auto").definition
     found = possible(tables.lake.plan_of(definition), definition)
-    strategies = [
-        str(s) for s, why in found.items() if why is None and s not in ("no_data", "full")
-    ]
+    others = {"no_data", "full", *without}
+    strategies = [str(s) for s, why in found.items() if why is None and s not in others]
     for strategy in strategies:
         tables.create(f"{name}_{strategy}", query)
-    if "merge" in strategies:
+    if found[Strategy.MERGE] is None and "fold" not in without:
         tables.create(f"{name}_fold", query, storage="MERGE_ON_READ")
         strategies.append("fold")
     tables.sql(f"CREATE TABLE {name}_whole USING delta AS {query}")
@@ -132,27 +137,57 @@ def decision(cells: Sequence[Cell]) -> str:
     )
 
 
+def reads(tables: dt.DynamicTables, name: str) -> str:
+    """What readers pay for rows that are stored in parts: all rows, and those of one key."""
+
+    def read(way: str, condition: str) -> None:
+        text = f"SELECT count(*), sum(n), sum(s), max(m) FROM {name}_{way} WHERE {condition}"
+        tables.sql(text).collect()
+
+    told = ["| read | in place s | in parts s | ratio |", "|---|---|---|---|"]
+    for title, condition in (("all rows", "true"), ("one key", "k = 4711")):
+        both = {way: lambda _, way=way, c=condition: read(way, c) for way in ("merge", "fold")}
+        found = in_turn(tables.spark, both, rounds=5, warm_up=2)
+        place, parts = found["merge"].median, found["fold"].median
+        told.append(f"| {title} | {place:.2f} | {parts:.2f} | {parts / place:.1f} |")
+    return "\n".join(told)
+
+
+def wanted_here() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--without", action="append", default=[], choices=WAYS, help="a way")
+    parser.add_argument("--kind", choices=KINDS, help="of change")
+    parser.add_argument("--share", action="append", type=float, help="of the rows that change")
+    parser.add_argument("--rounds", type=int, default=1, help="changes of each size")
+    return arguments(__doc__, only=list(QUERIES), rows=20_000_000, parser=parser)
+
+
 def main() -> None:
-    wanted = arguments(__doc__, only=list(QUERIES), rows=20_000_000)
+    wanted = wanted_here()
     rows, keys = (2_000_000, 100_000) if wanted.quick else (wanted.rows, 1_000_000)
-    shares = (100 / rows, 0.01) if wanted.quick else (100 / rows, *SHARES)
-    kinds = (False,) if wanted.quick else (False, True)
+    shares = wanted.share or ((100 / rows, 0.01) if wanted.quick else (100 / rows, *SHARES))
+    kinds = [wanted.kind] if wanted.kind else KINDS[:1] if wanted.quick else KINDS
     queries = {title: q for title, q in QUERIES.items() if wanted.only in (None, title)}
     cells: list[Cell] = []
     with Lake() as tables:
         prepare(tables, rows, keys)
         named = {f"q{n}": query for n, query in enumerate(queries.values())}
-        strategies = {name: ways(tables, name, query) for name, query in named.items()}
-        steps = product(kinds, (None, *shares))  # the first change of each kind warms up
-        for number, (mixed, share) in enumerate(steps):
+        strategies = {name: ways(tables, name, q, wanted.without) for name, q in named.items()}
+        number = 0
+        for kind, share in product(kinds, (None, *shares)):  # the first of each kind warms up
             size = max(1, round(rows * (share or shares[0])))
-            change(tables, size, keys, number, mixed=mixed)
-            for title, (name, query) in zip(queries, named.items(), strict=True):
-                found = measure(tables, name, query, strategies[name], 1)
-                cell = Cell(title, "mixed" if mixed else "inserts", size, found)
-                print("\n".join(cell.lines()), flush=True)
-                cells += [cell] if share else []
-    lines = [HEADING, *(line for cell in cells for line in cell.lines()), "", decision(cells)]
+            found: dict[str, list[dict[str, Measured]]] = {title: [] for title in queries}
+            for _ in range(wanted.rounds if share else 1):
+                number += 1
+                change(tables, size, keys, number, mixed=kind == MIXED)
+                for title, (name, query) in zip(queries, named.items(), strict=True):
+                    found[title].append(measure(tables, name, query, strategies[name], 1))
+            now = [Cell(title, kind, size, merge_rounds(some)) for title, some in found.items()]
+            print("\n".join(line for cell in now for line in cell.lines()), flush=True)
+            cells += now if share else []
+        lines = [HEADING, *(line for cell in cells for line in cell.lines()), "", decision(cells)]
+        if "aggregate" in queries and not {"merge", "fold"} & set(wanted.without):
+            lines += ["", reads(tables, "q0")]
     title = f"Change size: {rows:,} rows, {keys:,} keys"
     report(title, "\n".join(lines), save=wanted.save)
     if wanted.save:

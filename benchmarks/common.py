@@ -55,6 +55,17 @@ def in_turn(
     return found
 
 
+def merge_rounds(rounds: Sequence[Mapping[str, Measured]]) -> dict[str, Measured]:
+    """Rounds of the same ways, each after a change of its own."""
+    return {
+        title: Measured(
+            seconds=[s for found in rounds for s in found[title].seconds],
+            jobs=[j for found in rounds for j in found[title].jobs],
+        )
+        for title in rounds[0]
+    }
+
+
 def table(found: Mapping[str, Measured], *, against: str) -> str:
     """The medians and their ratios to one of the ways, as Markdown."""
     base = found[against].median
@@ -67,9 +78,15 @@ def table(found: Mapping[str, Measured], *, against: str) -> str:
 
 
 def arguments(
-    doc: str | None, *, only: Sequence[str] = (), rows: int | None = None
+    doc: str | None,
+    *,
+    only: Sequence[str] = (),
+    rows: int | None = None,
+    parser: argparse.ArgumentParser | None = None,
 ) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    """What all benchmarks take, beside what a parser knows already."""
+    parser = parser or argparse.ArgumentParser()
+    parser.description = (doc or "").splitlines()[0]
     if only:
         parser.add_argument("--only", choices=only, help="one of the cases")
     if rows is not None:

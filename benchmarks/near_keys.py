@@ -7,7 +7,7 @@ recomputing from the *same* source: a sorted one is recomputed faster, too.
 from __future__ import annotations
 
 from change_size import FEED, HEADING, QUERIES, Cell
-from common import Lake, Measured, arguments, in_turn, report
+from common import Lake, Measured, arguments, in_turn, merge_rounds, report
 
 import dynamic_tables as dt
 
@@ -59,7 +59,7 @@ def main() -> None:
     wanted = arguments(__doc__, rows=20_000_000)
     rows, keys = (400_000, 20_000) if wanted.quick else (wanted.rows, 1_000_000)
     rounds = 1 if wanted.quick else 3
-    found: dict[tuple[str, str], dict[str, Measured]] = {}
+    found: dict[tuple[str, str], list[dict[str, Measured]]] = {case: [] for case in queries()}
     with Lake() as tables:
         prepare(tables, rows, keys)
         for name, query in queries().values():
@@ -74,13 +74,8 @@ def main() -> None:
                 )
             for case, (name, query) in queries().items():
                 once = measure(tables, name, query)
-                if number < 0:
-                    found[case] = {way: Measured() for way in once}
-                    continue
-                for way, m in once.items():
-                    found[case][way].seconds += m.seconds
-                    found[case][way].jobs += m.jobs
-    cells = [Cell(title, kind, NEAR, ways) for (kind, title), ways in found.items()]
+                found[case] += [once] if number >= 0 else []
+    cells = [Cell(title, kind, NEAR, merge_rounds(some)) for (kind, title), some in found.items()]
     text = "\n".join([HEADING, *(line for cell in cells for line in cell.lines())])
     report(f"Near keys: {rows:,} rows, {keys:,} keys, {NEAR} change", text, save=wanted.save)
 

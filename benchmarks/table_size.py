@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from change_size import FEED, ways
-from common import Lake, Measured, arguments, in_turn, plot, report
+from common import Lake, Measured, arguments, in_turn, merge_rounds, plot, report
 
 import dynamic_tables as dt
 
@@ -48,7 +48,7 @@ def measured(rows: int, rounds: int) -> dict[str, Measured]:
     """Every way after every change, in turn; the first change warms up."""
     with Lake() as tables:
         prepare(tables, rows)
-        strategies = [s for s in ways(tables, "t", QUERY) if s != "rows"]
+        strategies = ways(tables, "t", QUERY, without=("rows",))
 
         def refresh(strategy: str) -> int:
             record = tables.refresh(f"t_{strategy}", strategy=strategy)[f"t_{strategy}"]
@@ -57,14 +57,11 @@ def measured(rows: int, rounds: int) -> dict[str, Measured]:
         found = {"recompute": lambda _: tables.sql(f"INSERT OVERWRITE t_whole {QUERY}")} | {
             s: lambda _, s=s: refresh(s) for s in strategies
         }
-        all_ways = {name: Measured() for name in found}
+        all_rounds = []
         for number in range(-1, rounds):
             come(tables, number)
-            for name, one in in_turn(tables.spark, found, rounds=1).items():
-                if number >= 0:
-                    all_ways[name].seconds += one.seconds
-                    all_ways[name].jobs += one.jobs
-        return all_ways
+            all_rounds.append(in_turn(tables.spark, found, rounds=1))
+        return merge_rounds(all_rounds[1:])
 
 
 def lines(
