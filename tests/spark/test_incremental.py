@@ -130,3 +130,30 @@ def test_large_changes_stay_in_the_executors(
     assert before + came - went == bag(lake.read("grouped").collect())
     lake.refresh("below")
     check(lake, "below")
+
+
+def test_changes_travel_not_the_source(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many keys for the driver, and few beside the source: the source is not shuffled. Spark
+    alone takes a change feed for endless."""
+    monkeypatch.setattr(holding, "SMALL_CHANGES", 0)
+    lake.sql("INSERT INTO fact VALUES (1, 5, 'travels')")
+    version = lake.sql("DESCRIBE HISTORY fact LIMIT 1").collect()[0].version
+    session = lake.spark.newSession()
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    place = lake.sql("DESCRIBE DETAIL fact").collect()[0].location
+    feed = f"SELECT DISTINCT k FROM table_changes_by_path('{place}', {version}, {version})"
+
+    def join() -> str:
+        keys = holding.Holder(session).for_joins(session.sql(feed))
+        source = session.read.format("delta").load(place)
+        found = source.join(keys, "k", "left_semi")
+        assert {row.k for row in found.collect()} == {1}
+        return found._jdf.queryExecution().executedPlan().toString()
+
+    assert "BroadcastHashJoin" in join()
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")  # the user's word
+    assert "BroadcastHashJoin" not in join()
+    lake.refresh("grouped", strategy="keys")
+    check(lake, "grouped")

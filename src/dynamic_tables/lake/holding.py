@@ -50,11 +50,23 @@ class Holder:
         kept = self.persist(frame)
         return jvm.held(kept, rows_at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
 
+    def for_joins(self, frame: DataFrame) -> DataFrame:
+        """Compute a frame that others are joined with, once."""
+        return self.sent_along(self.held(frame)).frame
+
+    def sent_along(self, held: jvm.Held) -> jvm.Held:
+        """Rows that a join brings to the rows of the other side, instead of shuffling both, if
+        Spark would do so if it knew how few they are: what comes of a change feed has no size."""
+        bytes_at_most = jvm.broadcast_bytes(self._session)
+        if held.is_local or held.size * jvm.row_bytes(held.frame) > bytes_at_most:
+            return held
+        return replace(held, frame=F.broadcast(held.frame), is_sent_along=True)
+
     def sql(self, query: str) -> DataFrame:
         """A query of ours; parts of it that would grow beyond measure are computed first."""
         *before, last = stages(query)
         for stage in before:
-            self.held(self._session.sql(stage.sql)).frame.createOrReplaceTempView(stage.name)
+            self.for_joins(self._session.sql(stage.sql)).createOrReplaceTempView(stage.name)
         return self._session.sql(last.sql)
 
     def named(self, name: str, query: str, *, of_few: bool = False) -> jvm.Held:

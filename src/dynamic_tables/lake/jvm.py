@@ -25,6 +25,7 @@ Java = Any  # an object that lives in the JVM
 Answer = TypeVar("Answer")
 DELTA = "org.apache.spark.sql.delta"
 RECORD_SEPARATOR = "\x1e"
+ROW_OVERHEAD_BYTES = 8  # as Spark counts it
 
 
 def packages(spark: SparkSession) -> Any:
@@ -167,6 +168,7 @@ class Held:
     frame: DataFrame
     size: int
     is_local: bool
+    is_sent_along: bool = False  # joins broadcast it
 
 
 def collected(frame: DataFrame, *, rows_at_most: int) -> Held | None:
@@ -200,6 +202,16 @@ def held(persisted: DataFrame, *, rows_at_most: int, bytes_at_most: int) -> Held
     if size > rows_at_most or cached > bytes_at_most:
         return Held(persisted, size, is_local=False)
     return collected_all(persisted)
+
+
+def broadcast_bytes(spark: SparkSession) -> int:
+    """Up to which size Spark broadcasts one side of a join; -1: never."""
+    return spark._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
+
+
+def row_bytes(frame: DataFrame) -> int:
+    """What Spark takes for the size of a row."""
+    return ROW_OVERHEAD_BYTES + frame._jdf.schema().defaultSize()
 
 
 def _local(frame: DataFrame, rows: Java, size: int) -> Held:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ MERGED = Tables(
     keys=KEYS,
 )
 TooMany = Callable[[int], bool]  # whether so many keys are to be shared among workers
+MOST = 0.5  # share of the stored rows that is read from which on the others need no sorting out
 SMALL_FILES_BYTES = 2**20  # of files that differ, up to which few rows are expected of them
 
 
@@ -114,7 +115,7 @@ class Maintenance:
             self._moves,
             feed=self._feed,
             frame_at=self._at,
-            hold=lambda frame: self._holder.held(frame).frame,
+            hold=self._holder.for_joins,
         )
         now = Situation(
             leaves=leaves,
@@ -165,7 +166,8 @@ class Maintenance:
         found = self._plan.replacement(now, KEYS, self._definition.inexact)
         if found is None:
             return _nothing(Strategy.KEYS)
-        affected = self._holder.named(KEYS, found.keys)
+        affected = self._holder.sent_along(self._holder.held(self._holder.sql(found.keys)))
+        affected.frame.createOrReplaceTempView(KEYS)
         if self._exceeds_threshold(affected):
             return Reason.ABOVE_THRESHOLD
         if self._too_many is not None and self._too_many(affected.size):
@@ -196,11 +198,13 @@ class Maintenance:
         if self._exceeds_threshold(made):
             return Reason.ABOVE_THRESHOLD
         groups = self._plan.group_columns()
-        leaves.learn(MERGED.parts, made, [key_column(n) for n in range(len(groups))])
+        keys = [key_column(n) for n in range(len(groups))]
+        leaves.learn(MERGED.parts, made, keys)
         stored = leaves.nearby(self._stored(), MERGED.parts, groups)
-        stored.createOrReplaceTempView(STORED)
         if found.joined and found.beside and not made.is_local and bags.is_flat(stored):
+            self._only(stored, made, keys).createOrReplaceTempView(STORED)
             return self._joined(found, found.joined, found.beside)
+        stored.createOrReplaceTempView(STORED)
         rows = self._holder.named(MERGED.rows, found.rows)
         few = made.is_local and rows.is_local
         self._holder.named(MERGED.groups, found.groups, of_few=few)
@@ -212,6 +216,15 @@ class Maintenance:
             new = new.unionAll(self._typed(found.recomputed))
         difference = bags.replaced(new, rows.frame, groups)
         return self._found(Strategy.MERGE, difference, of_few=few)
+
+    def _only(self, stored: DataFrame, made: jvm.Held, keys: Sequence[str]) -> DataFrame:
+        """Stored rows without most of those that the join would shuffle for nothing."""
+        if (self.cardinality_ratio or 1.0) > MOST:
+            return stored
+        groups = self._holder.sent_along(replace(made, frame=made.frame.select(*keys)))
+        if not groups.is_sent_along:
+            return stored
+        return of_keys(stored, groups.frame, self._plan.group_columns())
 
     def _joined(self, found: Merge, joined: str, beside: str) -> Found:
         """Many groups: each beside its stored row, in one pass over the stored table."""
@@ -262,7 +275,7 @@ class Maintenance:
         changes = self._plan.changes(now)
         if changes is None:
             return _nothing(strategy)
-        net = self._holder.held(bags.netted(self._typed(changes, WEIGHT))).frame
+        net = self._holder.for_joins(bags.netted(self._typed(changes, WEIGHT)))
         goes = not is_empty(net.where(F.col(WEIGHT) < 0))
         if strategy is Strategy.APPEND and goes:
             strategy = Strategy.ROWS
