@@ -503,6 +503,29 @@ def test_refused(query: str) -> None:
     assert refused.value.reason == REFUSED[query]
 
 
+REFUSED_FOR_SPARK = {
+    "SELECT session_window(ts, '5 minutes') AS w, count(*) AS n FROM r GROUP BY 1": (
+        "SQL_NOT_FAITHFUL"
+    ),
+    "SELECT a FROM (SELECT a, window(ts, '1 hour', '10 minutes') AS w FROM r)": "SQL_NOT_FAITHFUL",
+    "SELECT n FROM (SELECT kll_sketch_agg_bigint(a) AS x, 1 AS n FROM r)": "NON_DETERMINISTIC",
+    "SELECT a FROM r WHERE day < DATE 'today'": "SQL_NOT_FAITHFUL",
+    "SELECT a FROM r WHERE ts < TIMESTAMP 'now'": "SQL_NOT_FAITHFUL",
+}
+
+
+@pytest.mark.parametrize("query", REFUSED_FOR_SPARK)
+def test_refused_for_spark(query: str) -> None:
+    """Functions that make rows, and words that are a time of their own."""
+    sources = {"r": {"columns": ["a", "ts", "day"]}}
+    with pytest.raises(dt.UnsupportedSQLError) as refused:
+        dt.compile_ivm(query, dialect="spark", sources=sources)
+    assert refused.value.feature == REFUSED_FOR_SPARK[query]
+    plain = query.replace("'today'", "'2024-01-01'").replace("'now'", "'2024-01-01 00:00:00'")
+    if plain != query:
+        assert dt.compile_ivm(plain, dialect="spark", sources=sources).maintain
+
+
 def test_types_that_ducklake_does_not_store_exactly_are_refused(lake: Lake) -> None:
     lake.run("CREATE TABLE t (a TIMESTAMP, b TIMESTAMP)")
     plan = dt.compile_ivm("SELECT a - b AS age FROM t")

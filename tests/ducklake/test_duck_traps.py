@@ -11,6 +11,7 @@ from duck_oracle import check
 
 import dynamic_tables as dt
 from dynamic_tables.compiler import duck_bags as bags
+from dynamic_tables.model import Strategy
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,53 @@ def test_names_that_are_data(lake: dt.DynamicTables) -> None:
     run(lake, "INSERT INTO n VALUES (1, {'Inner_': 2})")
     lake.refresh("named")
     check(lake, "named")
+
+
+COUNTED = {  # queries whose number of rows, or value over no rows, is easily mistaken
+    "having_alone": "SELECT 1 AS x FROM h HAVING true",
+    "having_below": "SELECT x FROM (SELECT 2 AS x FROM h HAVING count(*) > 1)",
+    "exists_having": "SELECT a FROM h WHERE EXISTS (SELECT 1 FROM hs HAVING true)",
+    "count_if_of_none": "SELECT a, (SELECT count_if(d > 1) FROM hs WHERE hs.a = h.a) AS x FROM h",
+    "subscripts": "SELECT a FROM (SELECT a, generate_subscripts(l, 1) AS x FROM h)",
+    "splits": "SELECT count(*) AS n FROM (SELECT regexp_split_to_table(t, ',') AS x FROM h)",
+    "folded": "SELECT n FROM (SELECT arg_max_nulls_last(a, a) AS x, 1 AS n FROM h)",
+    "weighted": "SELECT n FROM (SELECT wavg(a, a) AS x, 1 AS n FROM h)",
+    "one_is_enough": "SELECT a FROM h WHERE EXISTS (SELECT d FROM hs WHERE hs.a = h.a LIMIT 1)",
+}
+
+
+def test_how_many_rows_there_are(lake: dt.DynamicTables) -> None:
+    run(lake, "CREATE TABLE h (a INT, l INT[], t VARCHAR)", "CREATE TABLE hs (a INT, d INT)")
+    run(
+        lake, "INSERT INTO h VALUES (1, [1, 2], 'a,b'), (2, [], '')", "INSERT INTO hs VALUES (1, 5)"
+    )
+    for name, query in COUNTED.items():
+        lake.create(name, query)
+    changes = (
+        ("INSERT INTO h VALUES (3, [7, 8], 'c,d,e'), (4, [], NULL)", "DELETE FROM hs"),
+        ("DELETE FROM h WHERE a < 3", "INSERT INTO hs VALUES (3, 0), (4, 7)"),
+        ("DELETE FROM h",),
+    )
+    for statements in changes:
+        run(lake, *statements)
+        report = lake.refresh(*COUNTED)
+        check(lake, *COUNTED)
+        assert {record.reason for record in report.records} <= {"CHANGED", "NET_EMPTY", "NOT_MOVED"}
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT a, row_number() OVER (PARTITION BY a) AS n FROM v", "NON_DETERMINISTIC"),
+        ("SELECT a, lag(b IGNORE NULLS) OVER (PARTITION BY a) AS n FROM v", "NON_DETERMINISTIC"),
+        ("SELECT any_value(b) AS x FROM v", "NON_DETERMINISTIC"),
+        ("SELECT t COLLATE NOCASE AS k, count(*) AS n FROM v GROUP BY 1", "NON_DETERMINISTIC"),
+        ("SELECT json_group_array(b) AS x FROM v", "NON_DETERMINISTIC"),
+    ],
+)
+def test_what_may_differ_between_runs(lake: dt.DynamicTables, query: str, reason: str) -> None:
+    run(lake, "CREATE TABLE IF NOT EXISTS v (a INT, b INT, t VARCHAR)")
+    assert lake.explain(query).strategies[Strategy.ROWS] == reason
 
 
 @pytest.mark.parametrize(("other", "differs"), [("inf", 2), ("nan", 2), ("1.0000000000000002", 0)])

@@ -6,10 +6,21 @@ so is everything whose result depends on more than its arguments: such a query i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlglot import exp
 
-from dynamic_tables.compiler.refused import NotIncremental
+from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.reasons import Reason
+
+SKETCHES = frozenset({
+    "hll_sketch_agg", "hll_union_agg", "kll_merge_agg_bigint", "kll_merge_agg_double",
+    "kll_merge_agg_float", "kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float",
+    "measure", "schema_of_variant_agg", "theta_intersection_agg", "theta_sketch_agg",
+    "theta_union_agg", "tuple_intersection_agg_double", "tuple_intersection_agg_integer",
+    "tuple_sketch_agg_double", "tuple_sketch_agg_integer", "tuple_union_agg_double",
+    "tuple_union_agg_integer",
+})  # fmt: skip
 
 # Aggregates of Spark or DuckDB that sqlglot parses as functions it does not know.
 OTHER_AGGREGATES = frozenset({
@@ -19,7 +30,11 @@ OTHER_AGGREGATES = frozenset({
     "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx",
     "regr_sxy", "regr_syy", "reservoir_quantile", "sem", "sumkahan", "try_avg", "try_sum",
     "max_by", "min_by", "mean", "arg_min", "arg_max", "arg_min_null", "arg_max_null", "count_star",
-    "percentile_cont", "percentile_disc", "std",
+    "percentile_cont", "percentile_disc", "std", "any_value", "arbitrary", "arg_min_nulls_last",
+    "arg_max_nulls_last", "bitmap_and_agg", "histogram_exact", "json_group_array",
+    "json_group_object", "json_group_structure", "sum_no_overflow", "vector_avg", "vector_sum",
+    "wavg", "weighted_avg",
+    *SKETCHES,
 })  # fmt: skip
 
 # Aggregates whose result is the same in whatever order the rows come.
@@ -33,7 +48,8 @@ EXACT_KINDS = (
 EXACT_NAMES = frozenset({
     "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "every", "some", "any", "bitstring_agg",
     "max_by", "min_by", "arg_min", "arg_max", "arg_min_null", "arg_max_null", "count_star",
-    "regr_count", "percentile_cont", "percentile_disc",
+    "regr_count", "percentile_cont", "percentile_disc", "arg_min_nulls_last", "arg_max_nulls_last",
+    "bitmap_and_agg", "histogram_exact",
 })  # fmt: skip
 
 # Their result may differ between two runs over the same rows.
@@ -46,13 +62,18 @@ UNSTABLE = frozenset({
     "aes_encrypt", "current_timezone", "nextval", "currval", "txid_current", "current_user",
     "user", "session_user", "version",
     "current_database", "current_catalog", "current_schema", "reservoir_quantile", "mode",
-    "getvariable", "getenv",
+    "getvariable", "getenv", "java_method", "reflect", "json_group_array", "json_group_object",
+    "json_group_structure", "vector_avg", "vector_sum", *SKETCHES,
 })  # fmt: skip
 UNSTABLE_KINDS = (
     exp.Rand, exp.Randn, exp.Uuid, exp.AnyValue, exp.First, exp.Last, exp.Mode,
     exp.CurrentUser, exp.CurrentSchema, exp.ApproxQuantile,
 )  # fmt: skip
 NEEDS_ORDER = (exp.ArrayAgg, exp.GroupConcat)  # their result is the order of the rows
+# Window functions that number rows, or point at some: without ORDER BY at any.
+POINTS_AT_ROWS = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue)
+# Spark makes rows, or groups of neighbouring rows, of what stands where a value does.
+ROWS_OF_THEIR_OWN = frozenset({"window", "session_window"})
 
 NAMES_FIELDS = frozenset({"struct", "struct_pack", "row", "alias"})  # by what they are made of
 
@@ -68,7 +89,7 @@ CLOCK_NAMES = frozenset({
 GENERATORS = (exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.PosexplodeOuter, exp.Unnest)
 OTHER_GENERATORS = frozenset({
     "unnest", "stack", "inline", "inline_outer", "flatten", "json_tuple", "variant_explode",
-    "variant_explode_outer",
+    "variant_explode_outer", "generate_subscripts", "regexp_split_to_table",
 })  # fmt: skip
 
 
@@ -112,11 +133,23 @@ def reads_clock(expression: exp.Expr) -> bool:
     return any(map(is_clock, expression.walk()))
 
 
+def _called(window: exp.Window) -> Iterator[exp.Expr]:
+    """The function of a window, and what it is wrapped in: IGNORE NULLS."""
+    node = window.this
+    while isinstance(node, exp.Expr):
+        yield node
+        node = node.this if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)) else None
+
+
 def check_stable(expression: exp.Expr) -> None:
     """Refuse what is not a function of the rows it reads."""
     for node in expression.walk():
         name = function_name(node)
+        if name in ROWS_OF_THEIR_OWN:
+            raise unfaithful(f"{name}(…), which makes rows of its own")
         unordered = isinstance(node, NEEDS_ORDER) and not node.find(exp.Order)
+        if isinstance(node, exp.Window) and not node.args.get("order"):
+            unordered = any(isinstance(part, POINTS_AT_ROWS) for part in _called(node))
         if isinstance(node, UNSTABLE_KINDS) or name in UNSTABLE or unordered:
             inside = (
                 node.find_ancestor(exp.Window) if name in ("first_value", "last_value") else None

@@ -92,8 +92,8 @@ def grouped(
     builder: Builder, node: Node, ast: exp.Select, expressions: list[Expression], scope: Scope
 ) -> tuple[Node, list[Expression]]:
     """Put an Aggregate above the node if the SELECT has one."""
-    group = ast.args.get("group")
-    if group is None and not any(folds_rows(expression) for expression in expressions):
+    group, having = ast.args.get("group"), ast.args.get("having")
+    if not (group or having or any(folds_rows(expression) for expression in expressions)):
         return node, expressions
     sets = _grouping_sets(builder, group, expressions, scope)
     folding = Folding(builder)
@@ -102,9 +102,13 @@ def grouped(
             raise unfaithful("a constant in GROUP BY")
         if functions.reads_clock(key):
             raise NotIncremental(Reason.TIME_IN_OUTPUT, "the time in GROUP BY")
+        if key.find(exp.Collate):
+            raise NotIncremental(Reason.NON_DETERMINISTIC, "any of equal texts stands for a group")
         folding.keys.append((builder.helper("key"), key))
     if group is None or not _written_sets(group):
         ready = [folding.folded(expression) for expression in expressions]
+        if not folding.keys and not folding.aggregates:  # HAVING alone makes one row
+            folding.aggregates.append((builder.helper("value"), exp.Count(this=exp.Star())))
         result: Node = Aggregate(
             child=node, keys=tuple(folding.keys), aggregates=tuple(folding.aggregates)
         )

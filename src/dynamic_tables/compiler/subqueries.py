@@ -60,8 +60,8 @@ def filtered(builder: Builder, node: Node, condition: Expression, scope: Scope) 
 def _condition(builder: Builder, node: Node, part: Expression, scope: Scope) -> Node:
     negated = isinstance(part, exp.Not)
     bare = part.this.unnest() if negated else part
-    if isinstance(bare, exp.Exists) and not has_subquery_besides(bare):
-        inner = _inner(builder, bare.this, scope)
+    if _asks_a_query(bare):
+        inner = _inner(builder, _at_least_one(bare.this), scope)
         return _partnered(node, inner, inner.ties, negated=negated)
     if isinstance(bare, exp.In) and bare.args.get("query"):
         inner = _inner(builder, bare.args["query"], scope)
@@ -75,9 +75,25 @@ def _condition(builder: Builder, node: Node, part: Expression, scope: Scope) -> 
     return sunk(node, ready)
 
 
-def has_subquery_besides(exists: exp.Exists) -> bool:
-    """EXISTS(array, predicate) of Spark is a function over an array."""
-    return not isinstance(exists.this, (exp.Query, exp.Subquery))
+def _asks_a_query(found: Expression) -> bool:
+    """EXISTS; EXISTS(array, predicate) of Spark is a function over an array."""
+    return isinstance(found, exp.Exists) and isinstance(found.this, (exp.Query, exp.Subquery))
+
+
+def _at_least_one(asked: Expression) -> Expression:
+    """The query below EXISTS, which one row is enough for: LIMIT 1 says nothing there.
+
+    >>> import sqlglot
+    >>> _at_least_one(sqlglot.parse_one("SELECT 1 FROM s LIMIT 1")).sql()
+    'SELECT 1 FROM s'
+    """
+    limit = asked.args.get("limit")
+    number = limit.expression if isinstance(limit, exp.Limit) else None
+    if not isinstance(number, exp.Literal) or not number.is_int or int(number.this) < 1:
+        return asked
+    bare = asked.copy()
+    bare.set("limit", None)
+    return bare
 
 
 def _partnered(node: Node, inner: Inner, parts: list[Expression], *, negated: bool) -> Node:
@@ -120,8 +136,8 @@ def attach(
 
     def replace(found: Expression) -> Expression | None:
         nonlocal current
-        if isinstance(found, exp.Exists) and isinstance(found.this, (exp.Query, exp.Subquery)):
-            inner = _inner(builder, found.this, scope)
+        if _asks_a_query(found):
+            inner = _inner(builder, _at_least_one(found.this), scope)
             current, name = _marked(builder, current, inner, inner.ties)
             return column(name)
         if isinstance(found, exp.In) and found.args.get("query"):
@@ -313,22 +329,24 @@ def _domain(
     return child, keys, on
 
 
-COUNTS = (exp.Count, exp.CountIf, exp.ApproxDistinct)
+COUNTS = (exp.Count, exp.ApproxDistinct)
 NULLS = (exp.Sum, exp.Min, exp.Max, exp.Avg, exp.Stddev, exp.StddevSamp, exp.StddevPop,
          exp.Variance, exp.VariancePop)  # fmt: skip
 
 
 def _over_nothing(value: Expression, folding: Folding) -> Expression:
     """What the subquery's expression gives when no inner row is tied to the outer one."""
-    known = dict(folding.aggregates)
+    known, on_spark = dict(folding.aggregates), folding.builder.dialect == "spark"
 
     def replace(found: Expression) -> Expression | None:
         if not isinstance(found, exp.Column) or found.name not in known:
             return None
         aggregate = known[found.name]
         bare = aggregate.this if isinstance(aggregate, exp.Filter) else aggregate
-        if isinstance(bare, COUNTS):
+        if isinstance(bare, COUNTS) or (isinstance(bare, exp.CountIf) and on_spark):
             return exp.Literal.number(0)
+        if isinstance(bare, exp.CountIf):
+            return exp.null()  # so it is on DuckDB
         if isinstance(bare, NULLS):
             return exp.null()
         raise NotIncremental(

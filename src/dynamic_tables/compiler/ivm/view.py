@@ -122,6 +122,11 @@ class Reader:
             raise UnsupportedSQLError(
                 Reason.SQL_NOT_FAITHFUL, "Spark puts the value of a setting where ${…} stands"
             )
+        for cast in ast.find_all(exp.Cast):
+            if self.dialect == "spark" and _names_a_time(cast):
+                raise UnsupportedSQLError(
+                    Reason.SQL_NOT_FAITHFUL, f"{cast.this.name!r} is a date or a time on its own"
+                )
         for name in ast.find_all(exp.Identifier):
             if name.name.lower().startswith(RESERVED):
                 raise UnsupportedSQLError(
@@ -215,6 +220,13 @@ def _comparable(ast: exp.Expr) -> exp.Expr:
         return node
 
     return ast.transform(same)
+
+
+def _names_a_time(cast: exp.Cast) -> bool:
+    """DATE 'today' depends on the day; sqlglot prints it as a CAST, which Spark does not know."""
+    timed = cast.to.this in exp.DataType.TEMPORAL_TYPES
+    text = cast.this.name.strip() if cast.this.is_string else "0"
+    return timed and not text.lstrip("+-")[:1].isdigit()
 
 
 def _check_table_function(node: exp.Table) -> None:
