@@ -28,6 +28,7 @@ from dynamic_tables.worker import _wanted
 from postgres import Postgres
 
 pytestmark = pytest.mark.spark
+LONG = pytest.mark.timeout(1800)  # four JVMs, which others may keep waiting
 
 PROGRAM = str(Path(sys.executable).with_name("dynamic-tables"))
 WORKERS = 2
@@ -161,6 +162,7 @@ def check_succeeded(lake: SlicedLake, names: list[str]) -> None:
         assert done[0].slices == 2, (name, done[0])
 
 
+@LONG
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["python", "both"])
 def test_workers_succeed_a_killed_coordinator(fleet: SlicedLake, kind: str) -> None:
@@ -173,6 +175,7 @@ def test_workers_succeed_a_killed_coordinator(fleet: SlicedLake, kind: str) -> N
     fleet.check()
 
 
+@LONG
 @pytest.mark.soak
 def test_workers_overtake_a_stopped_coordinator(fleet: SlicedLake) -> None:
     """SIGSTOP until its claims expire, then SIGCONT: the workers' result stands."""
@@ -186,6 +189,7 @@ def test_workers_overtake_a_stopped_coordinator(fleet: SlicedLake) -> None:
     overtaken(fleet, victim)
 
 
+@LONG
 @pytest.mark.soak
 def test_a_worker_is_killed_with_its_slice(url: str, tmp_path: Path) -> None:
     """Wherever it is just then: the others compute its slice."""
