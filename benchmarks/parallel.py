@@ -4,7 +4,7 @@
 customers. In turn: the refresh by one worker, and the same refresh shared with four others, each a
 process with a JVM of its own. Told are the times, how the work was shared, and the memory that each
 process had at most. On a machine with few cores the workers take turns: what sharing brings there
-is the memory that one process needs, not the time.
+is the memory that one process needs, not the time. All heaps together must fit: five of HEAP.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +27,12 @@ from common import arguments, report
 import dynamic_tables as dt
 from dynamic_tables.lake.places import local_path
 from dynamic_tables.lake.slices import FOLDER
+from dynamic_tables.steps import SliceStep, observing
 
 FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 COUNTRIES, RENAMED = 5, 2
+ROWS, QUICK_ROWS = 50_000_000, 200_000  # orders; half as many customers
+HEAP = "3g"  # of each process
 PATIENCE_S = 300.0
 QUERY = """
 SELECT o.customer, max(k.name) AS country, count(*) AS orders,
@@ -52,17 +56,30 @@ class Size:
     """How much of everything."""
 
     orders: int
-    customers: int
     workers: int
-    memory: str  # heap of each process
+
+    @property
+    def customers(self) -> int:
+        return self.orders // 2
 
     @property
     def affected(self) -> int:
         return self.customers * RENAMED // COUNTRIES
 
 
-FULL_SIZE = Size(orders=50_000_000, customers=25_000_000, workers=4, memory="2g")
-QUICK = Size(orders=200_000, customers=100_000, workers=2, memory="1g")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One refresh, whose result was checked."""
+
+    seconds: float
+    record: dt.RefreshRecord
+    slices: Counter[int]  # computed, by process id
+    peaks: dict[int, int]  # the most memory, MB, by process id
+
+
+def say(what: str) -> None:
+    """A long run tells how far it is."""
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 def prepare(tables: dt.DynamicTables, size: Size) -> None:
@@ -91,7 +108,7 @@ def prepare(tables: dt.DynamicTables, size: Size) -> None:
 @contextmanager
 def workers(folder: Path, tables: dt.DynamicTables, size: Size) -> Iterator[list[int]]:
     """Processes that wait for slices; their ids."""
-    command = [sys.executable, "-c", WORKER, str(folder), size.memory]
+    command = [sys.executable, "-c", WORKER, str(folder), HEAP]
     started = [subprocess.Popen(command) for _ in range(size.workers)]
     try:
         deadline = time.monotonic() + PATIENCE_S
@@ -114,53 +131,90 @@ def peak_mb(pid: int) -> int:
     return own + sum(peak_mb(int(child)) for child in children)
 
 
-def refreshed(tables: dt.DynamicTables, number: int) -> tuple[float, dt.RefreshRecord]:
+def refreshed(tables: dt.DynamicTables, number: int, pids: list[int]) -> Measured:
     """Rename two countries, refresh, and check that the table equals its query."""
     tables.sql(
         f"UPDATE countries SET name = concat('renamed ', {number}, ' ', country)"
         f" WHERE country < {RENAMED}"
     )
+    slices: Counter[int] = Counter()
+
+    def observer(step: object, _table: str) -> None:
+        if step is SliceStep.GATHERED:
+            slices.update(item.pid for item in tables.store.subtasks() if item.pid)
+
     begun = time.perf_counter()
-    [record] = tables.refresh("customer_metrics", strategy="keys").records
+    with observing(observer):
+        [record] = tables.refresh("customer_metrics", strategy="keys").records
     seconds = time.perf_counter() - begun
-    assert tables.verify("customer_metrics").ok
+    peaks = {pid: peak_mb(pid) for pid in (os.getpid(), *pids)}
+    say(f"refreshed in {seconds:.0f} s, {record.slices or 'no'} slices")
+    check(tables)
+    say("checked")
+    return Measured(seconds=seconds, record=record, slices=slices, peaks=peaks)
+
+
+def check(tables: dt.DynamicTables) -> None:
+    """The table and its query are the same bag of rows, and nothing is left of the slices.
+
+    Two sums of different hashes and a count tell bags apart without sorting them side by side.
+    """
+    assert bag(tables, "SELECT * FROM customer_metrics") == bag(tables, QUERY)
     place = local_path(tables.show("customer_metrics").definition.location)
     assert place is not None
     assert not (place / FOLDER).exists(), "something is left of the slices"
-    return seconds, record
+
+
+def bag(tables: dt.DynamicTables, query: str) -> tuple[object, ...]:
+    row = "customer, country, orders, products, amount"
+    [found] = tables.sql(
+        f"SELECT count(*), sum(CAST(xxhash64({row}) AS DECIMAL(20, 0))),"
+        f" sum(CAST(hash({row}) AS DECIMAL(20, 0))) FROM ({query})"
+    ).collect()
+    return tuple(found)
 
 
 def measure(folder: Path, size: Size) -> str:
-    flags: Mapping[str, object] = {"memory": size.memory, "poll_s": 0.5}
+    flags: Mapping[str, object] = {
+        "memory": HEAP,
+        "poll_s": 0.5,
+        "parallel_worth_s": 0,  # else the refresh alone may tell that it is not worth to share
+    }
     with dt.connect(folder, **flags) as tables:
         prepare(tables, size)
-        alone_s, alone = refreshed(tables, 0)
-        assert alone.slices is None
-        alone_mb = peak_mb(os.getpid())
-    with dt.connect(folder, **flags) as tables:
+        say("prepared")
+        alone = refreshed(tables, 0, [])
+        assert alone.record.slices is None
         tables.alter("customer_metrics", allow_parallel_refresh=True)
         with workers(folder, tables, size) as pids:
-            shared_s, shared = refreshed(tables, 1)
-            assert shared.slices == size.workers, shared
-            each = [peak_mb(pid) for pid in pids]
-    return told(alone_s, shared_s, alone_mb, each, shared)
+            say("workers came")
+            shared = refreshed(tables, 1, pids)
+        assert shared.record.slices == shared.slices.total() == size.workers, shared
+    return told(alone, shared)
 
 
-def told(
-    alone_s: float, shared_s: float, alone_mb: int, each: Sequence[int], shared: dt.RefreshRecord
-) -> str:
-    told_s = f"{shared_s:.1f} | {shared_s / alone_s:.2f} | workers: {', '.join(map(str, each))}"
-    steps = ", ".join(f"{step} {ms / 1000:.1f} s" for step, ms in shared.steps_ms.items() if ms)
-    return "\n".join(
-        [
-            "| way | s | ratio | memory at most, Python and JVM, MB |",
-            "|---|---|---|---|",
-            f"| one worker | {alone_s:.1f} | 1.00 | {alone_mb} |",
-            f"| {shared.slices} slices, {len(each)} workers and the coordinator | {told_s} |",
-            "",
-            f"The table equals its query after both. Steps of the coordinator: {steps}.",
-        ]
-    )
+def told(alone: Measured, shared: Measured) -> str:
+    me, record = os.getpid(), shared.record
+    others = [pid for pid in shared.peaks if pid != me]
+    steps = ", ".join(f"{step} {ms / 1000:.1f} s" for step, ms in record.steps_ms.items() if ms)
+    way = f"{record.slices} slices, {len(others)} workers and the coordinator"
+    rows = [f"| worker | {shared.slices[pid]} | {shared.peaks[pid]} |" for pid in others]
+    lines = [
+        "| way | s | ratio |",
+        "|---|---|---|",
+        f"| one worker | {alone.seconds:.1f} | 1.00 |",
+        f"| {way} | {shared.seconds:.1f} | {shared.seconds / alone.seconds:.2f} |",
+        "",
+        f"| process | slices | memory at most, Python and JVM, MB (heap {HEAP}) |",
+        "|---|---|---|",
+        f"| alone, after the first load | | {alone.peaks[me]} |",
+        f"| the same as coordinator | {shared.slices[me]} | {shared.peaks[me]} |",
+        *rows,
+        "",
+        "The table equals its query after both, as a bag of rows; nothing is left of the slices.",
+        f"Steps of the coordinator: {steps}.",
+    ]
+    return "\n".join(lines)
 
 
 def in_folder(work: Callable[[Path], str]) -> str:
@@ -172,8 +226,9 @@ def in_folder(work: Callable[[Path], str]) -> str:
 
 
 def main() -> None:
-    given = arguments(__doc__)
-    size = QUICK if given.quick else FULL_SIZE
+    given = arguments(__doc__, rows=ROWS)
+    rows = QUICK_ROWS if given.quick else given.rows
+    size = Size(orders=rows, workers=2 if given.quick else 4)
     text = in_folder(lambda folder: measure(folder, size))
     title = (
         f"One table, many workers: {size.orders:,} orders, {size.affected:,} of"

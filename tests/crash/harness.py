@@ -20,7 +20,7 @@ Plan = Mapping[str, Step | SliceStep]  # to which step each table goes
 
 
 def start_victim(
-    folder: Path, kind: str, plan: Mapping[str, Step | SliceStep]
+    folder: Path, kind: str, plan: Plan, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """Each table of the plan goes to its step; then `kind` happens."""
     steps = [f"{table}={step.value}" for table, step in plan.items()]
@@ -29,12 +29,15 @@ def start_victim(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=environment,
     )
 
 
-def run_victim(folder: Path, kind: str, plan: Plan) -> str:
+def run_victim(
+    folder: Path, kind: str, plan: Plan, environment: Mapping[str, str] | None = None
+) -> str:
     """Let a victim run to its end; its output."""
-    victim = start_victim(folder, kind, plan)
+    victim = start_victim(folder, kind, plan, environment)
     output, _ = victim.communicate(timeout=PATIENCE_S)
     for table, step in plan.items():
         assert f"{table} at {step.value}" in output, output

@@ -16,7 +16,8 @@ from memory_lake import MemoryLake, MemorySlicer
 from test_worker_simulation import FOR_EVER_S, World
 
 from dynamic_tables.errors import RefreshError
-from dynamic_tables.model import RefreshRecord
+from dynamic_tables.lake.slicing import Split, StagedKeys
+from dynamic_tables.model import Cut, RefreshRecord
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, Owner, SliceNews
 from dynamic_tables.refresh.run import GraphRefresh, Request
@@ -26,6 +27,7 @@ from dynamic_tables.store import Claimant
 from dynamic_tables.worker import Worker
 
 TABLE = "parent"
+GROUPED_TABLE = "sibling"  # refreshed by keys
 SLICES = 2
 
 
@@ -91,6 +93,24 @@ def refreshed(parts: Context) -> tuple[RefreshRecord, list[SliceNews]]:
     worker.ask()
     worker._once()
     return next(record for record in done if record.table_id == TABLE), news
+
+
+def by_keys(parts: Context) -> GraphRefresh:
+    """The refresh of a table that is refreshed by keys."""
+    return GraphRefresh(parts, Request(table_ids=frozenset({GROUPED_TABLE})))
+
+
+def many_keys_change(world: World) -> None:
+    """After a first load, so many that several workers share them."""
+    by_keys(context(world)).run()
+    for base in world.disk.bases.values():
+        base.extend([world.now] * 3)
+
+
+def is_right(world: World) -> bool:
+    found = world.disk.tables[GROUPED_TABLE]
+    cut = Cut.from_json(found.commits[-1].stamp.cut)  # ty: ignore
+    return found.values[-1] == world.expected(GROUPED_TABLE, cut)
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
@@ -186,3 +206,49 @@ def test_who_is_interrupted_leaves_finished_slices_to_a_successor(world: World) 
     assert (first.reason, first.slices, first.sequence) == ("RECOVERED", SLICES, 1)
     assert computed.count(SliceStep.CLAIMED.value) == 1
     assert world.store.intent(TABLE) is None
+
+
+def test_a_successor_merges_the_finished_keys(world: World) -> None:
+    many_keys_change(world)
+    first = by_keys(context(world, "first"))
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
+            first._stopping.set()
+
+    with observing(observer):
+        [record] = first.run().records
+    assert (record.reason, world.disk.tables[GROUPED_TABLE].sequence) == ("INTERRUPTED", 1)
+    assert "2/keys" in world.disk.staged[GROUPED_TABLE]
+    world.now += timedelta(seconds=2000)
+    world.disk.bases["orders"].append(world.now)
+    computed: list[str] = []
+    with observing(lambda step, _: computed.append(step.value)):
+        by_keys(context(world, "second")).run()
+    last, recovered, *_ = world.store.history(GROUPED_TABLE)
+    assert (recovered.reason, recovered.strategy, recovered.slices) == ("RECOVERED", "keys", 2)
+    assert (last.reason, last.strategy, last.slices) == ("CHANGED", "keys", None)  # of one key
+    assert computed.count(SliceStep.CLAIMED.value) == 1
+    assert is_right(world)
+    assert not any(world.disk.staged.values())
+
+
+def test_keys_that_could_not_be_staged_leave_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many_keys_change(world)
+    stage = MemorySlicer.stage_keys
+
+    def half(self: MemorySlicer, split: Split) -> StagedKeys:
+        stage(self, split)
+        raise OSError("no space is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemorySlicer, "stage_keys", half)
+        [record] = by_keys(context(world)).run().records
+    assert (record.outcome, record.reason) == ("failed", "ENGINE_FAILED")
+    assert not any(world.disk.staged.values())
+    [record] = by_keys(context(world)).run().records
+    assert (record.strategy, record.slices, record.sequence) == ("keys", SLICES, 3)
+    assert is_right(world)

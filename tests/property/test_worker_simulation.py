@@ -3,21 +3,26 @@
 The store, the worker and the refresh are the real ones; lake and clock are not. Each worker runs in
 a thread of its own, and only when it is told to: it goes on to its next look at the world or its
 next write, and waits there. So every run is repeatable, and no test waits for time to pass.
+
+The long run is divided by seeds, each of which plays LIVES_A_SEED lives of 100 steps:
+`SIMULATION_SEEDS=0:200 bash scripts/test -m soak tests/property/test_worker_simulation.py -s`
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from builders import definition
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -25,11 +30,13 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
-from memory_lake import Disk, MemoryLake, Value
+from memory_lake import GROUPED, KEYS, QUIET, Disk, MemoryLake, Value, touched
 from sqlalchemy import event
 
-from dynamic_tables.model import Cut, Strategy
+from dynamic_tables.definition import Source
+from dynamic_tables.model import Cut, Outcome
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, Owner
@@ -45,7 +52,9 @@ WORKERS = range(3)
 MOST_OVERTAKES = 2  # in one life: each takes as long as ten other steps
 FOR_EVER_S = 1e7  # simulated workers are counted as long as they are there
 MANY_STEPS = 40  # more than any worker needs that waits for nobody
-DEEP = 16  # steps into a refresh: as far as to the slices of others
+DEEP = 20  # steps into a refresh: as far as to the slices of others
+MOST_BREAKS = 12  # in one life: slices that fail and are tried again
+LIVES_A_SEED = 50  # of a long run: a seed stays within the time that a test may take
 SKEW_H = (-1, 0, 1)  # the workers' own clocks
 WRITES = frozenset({
     "claim", "claim_next", "open_intent", "drop_intent", "record", "adopt_build", "finish",
@@ -162,7 +171,9 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.now, self.disk = START, Disk()
         self.settings = load_settings(
-            {"claim_expires_s": EXPIRES_S, "threads": 1}, environment={}, folder=folder
+            {"claim_expires_s": EXPIRES_S, "threads": 1, "failures_until_suspended": 100},
+            environment={},
+            folder=folder,
         )
         self.store = open_store(folder / "store.db")
         event.listen(self.store._engine, "connect", self._set_clock)
@@ -175,10 +186,11 @@ class World:
         options = Options.from_kwargs(
             trigger_on_change=True,
             allow_parallel_refresh=True,
-            parallel_threshold=10,
+            parallel_threshold=2,
             max_parallelism=2,
         )
-        for table in (parent, sibling, replace(child, options=options)):
+        grouped = [replace(table, query=GROUPED) for table in (sibling, child)]
+        for table in (parent, *grouped):
             self.store.create_table(replace(table, options=options))
 
     def _set_clock(self, connection: Any, _record: object) -> None:
@@ -202,29 +214,45 @@ class World:
     def expected(self, table_id: str, cut: Cut) -> Value:
         """What a table's query gives at a cut, all the way down."""
         found = self.disk.tables[table_id].definition
-        below = [
-            self.expected(source.dynamic_id, cut)
-            if source.dynamic_id
-            else (source.name.name, cut.versions[f"id-{source.name.name}"])
-            for source in found.sources
-        ]
-        return (found.name.name, *below)
+        below = [(source, self._read(source, cut)) for source in found.sources]
+        if found.query != GROUPED:
+            return (found.name.name, *(value for _, value in below))
+        rows = ((key, *(self._of_key(*pair, key) for pair in below)) for key in KEYS)
+        return (found.name.name, *rows)
+
+    def _read(self, source: Source, cut: Cut) -> Value:
+        if source.dynamic_id:
+            return self.expected(source.dynamic_id, cut)
+        return (source.name.name, cut.versions[f"id-{source.name.name}"])
+
+    def _of_key(self, source: Source, value: Value, key: int | None) -> Value:
+        """What a source, read as a whole, says about one key."""
+        if source.dynamic_id is None:
+            changed = (v for v in range(1, value[1] + 1) if touched(v) == key and v % QUIET)
+            return (value[0], max(changed, default=0))
+        if self.disk.tables[source.dynamic_id].definition.query != GROUPED:
+            return value
+        return {row[0]: row for row in value[1:]}[key]
 
 
 class Simulation(RuleBasedStateMachine):
     """Three workers and a schedule."""
+
+    seen: ClassVar[Counter[str]] = Counter()  # what all lives together consisted of
 
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.world = World(Path(self.folder.name))
         self.processes: dict[int, Process] = {}
-        self.overtakes = 0
+        self.checked: Counter[str] = Counter()  # commits, by table id
+        self.overtakes = self.breaks = 0
 
-    @rule(base=st.sampled_from(["orders", "items"]))
-    def change(self, base: str) -> None:
-        self.world.now += timedelta(milliseconds=1)
-        self.world.disk.bases[base].append(self.world.now)
+    @rule(base=st.sampled_from(["orders", "items"]), versions=st.integers(1, 5))
+    def change(self, base: str, versions: int = 1) -> None:
+        for _ in range(versions):
+            self.world.now += timedelta(milliseconds=1)
+            self.world.disk.bases[base].append(self.world.now)
 
     @rule()
     def ask(self) -> None:
@@ -264,6 +292,13 @@ class Simulation(RuleBasedStateMachine):
         self.go_on(number, steps)
         self.kill(number)
 
+    @precondition(lambda self: self.breaks < MOST_BREAKS)
+    @rule(slices=st.integers(1, 5))
+    def break_slices(self, slices: int) -> None:
+        """The next ones fail, for whoever computes them; after three retries, the refresh."""
+        self.breaks += slices
+        self.world.disk.breaks += slices
+
     @rule(number=st.sampled_from(WORKERS))
     def beat(self, number: int) -> None:
         if number in self.processes:
@@ -278,9 +313,11 @@ class Simulation(RuleBasedStateMachine):
         for table_id, stored in self.world.disk.tables.items():
             stamps = [commit.stamp for commit in stored.commits]
             assert [stamp.sequence for stamp in stamps] == list(range(1, len(stamps) + 1))
-            for stamp, value in zip(stamps, stored.values, strict=True):
+            known = self.checked[table_id]
+            for stamp, value in zip(stamps[known:], stored.values[known:], strict=True):
                 if stamp.strategy != FENCE:
                     assert value == self.world.expected(table_id, Cut.from_json(stamp.cut))
+            self.checked[table_id] = len(stamps)
 
     @invariant()
     def no_table_goes_back(self) -> None:
@@ -300,6 +337,7 @@ class Simulation(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def _settle(self) -> None:
+        self.world.disk.breaks = 0
         for process in self.processes.values():
             process.finish(self.world)
         world = self.world
@@ -325,16 +363,40 @@ class Simulation(RuleBasedStateMachine):
         assert not any(world.disk.staged.values())  # what the dead had staged was found
         history = world.store.history(limit=10_000)
         assert [record.error for record in history if record.reason is Reason.INTERNAL] == []
-        written = [(r.table_id, r.sequence) for r in history if r.strategy is Strategy.FULL]
+        done = [r for r in history if r.outcome is Outcome.DONE and r.strategy != "no_data"]
+        written = [(r.table_id, r.sequence) for r in done]
         assert len(written) == len(set(written))  # who lost its claim records nothing
+        for record in history:
+            how = "shared" if record.slices else "alone"
+            self.seen[f"{record.strategy} {how}, {record.reason}"] += 1
 
 
 UNHURRIED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
-TestSimulation = Simulation.TestCase
-TestSimulation.settings = settings(max_examples=200, stateful_step_count=50, **UNHURRIED)
+
+def play(number: int | None, *, lives: int, steps: int) -> Counter[str]:
+    """Lives of so many steps, the same ones again if a number is given; what was seen in them."""
+    lived = type("Lives", (Simulation,), {"seen": Counter()})
+    if number is not None:
+        seed(number)(lived)
+    how = settings(max_examples=lives, stateful_step_count=steps, **UNHURRIED)
+    run_state_machine_as_test(lived, settings=how)
+    return lived.seen
+
+
+def test_whatever_happens_to_workers_every_number_stands_once_and_is_right() -> None:
+    seen = play(None, lives=200, steps=50)
+    for strategy in ("keys", "full"):
+        for reason in ("CHANGED", "RECOVERED") if strategy == "keys" else ("RECOVERED",):
+            assert seen[f"{strategy} shared, {reason}"] > 0, seen
+
+
+def soak_seeds() -> range:
+    first, last = os.environ.get("SIMULATION_SEEDS", "0:200").split(":")
+    return range(int(first), int(last))
 
 
 @pytest.mark.soak
-class TestLongSimulation(Simulation.TestCase):
-    settings = settings(max_examples=10_000, stateful_step_count=100, **UNHURRIED)
+@pytest.mark.parametrize("number", soak_seeds())
+def test_long_lives(number: int) -> None:
+    print(sorted(play(number, lives=LIVES_A_SEED, steps=100).items()))

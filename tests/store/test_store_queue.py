@@ -219,6 +219,7 @@ def test_sixteen_workers_share_two_hundred_tables(
             for seed in range(WORKERS)
         ]
         done = [job.result(timeout=seconds + 500) for job in jobs]
+    print(f"{sum(done)} claims, {min(done)} to {max(done)} by each worker")
     assert all(done)
     assert len(store.pending()) == TABLES  # nothing is lost, nothing is there twice
     assert list(marks.iterdir()) == []

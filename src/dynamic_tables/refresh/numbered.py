@@ -80,9 +80,8 @@ class NumberedCommits:
         self.drop(definition, intent)
 
     def drop(self, definition: Definition, intent: Intent) -> None:
-        """Forget an intent whose number stands, and what was staged for it."""
-        if intent.slicing is not None:
-            self._lake.clear_slices(definition, intent.sequence)
+        """Forget an intent whose number stands, and what was staged for it, if only in part."""
+        self._lake.clear_slices(definition, intent.sequence)
         self._store.drop_intent(self._claim, intent.sequence)
 
     def abandoned(

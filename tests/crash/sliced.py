@@ -1,0 +1,131 @@
+"""A lake whose tables are all shared, by keys; processes that work on it; what must hold then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import PATIENCE_S, check_lake
+
+import dynamic_tables as dt
+from dynamic_tables.lake.places import local_path
+from dynamic_tables.lake.slices import FOLDER
+from dynamic_tables.steps import SliceStep, Step, observing
+from dynamic_tables.store import Claimant, Subtask
+
+SLICE_WORKER = Path(__file__).with_name("slice_worker.py")
+KEYS = ("customer, region", "customer")  # two columns (a hash), an integer (modulo), all with NULL
+QUERY = (
+    "SELECT {key}, count(DISTINCT product) AS products, count(*) AS n FROM orders"
+    " WHERE id > -{n} GROUP BY {key}"
+)
+SHARED = {"parallel_threshold": 4, "initialize": "ON_SCHEDULE"}
+AnyStep = Step | SliceStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicedLake:
+    """A lake with tables t0, t1 …, loaded, and open in this process."""
+
+    folder: Path
+    store: str  # "": SQLite, in the folder
+    tables: dt.DynamicTables
+
+    def environment(self, **more: object) -> dict[str, str]:
+        """For processes that work on the same lake with the same store."""
+        said = {"store": self.store, **more} if self.store else more
+        settings = {f"DYNAMIC_TABLES_{name.upper()}": str(value) for name, value in said.items()}
+        return os.environ | settings
+
+    def change(self) -> None:
+        """Rows of many keys, among them those with NULL."""
+        self.tables.sql(
+            "INSERT INTO orders SELECT max(id) + 1 + c, nullif(c, 3), c, nullif(c % 3, 1)"
+            " FROM orders, range(7) AS r (c) GROUP BY c"
+        )
+
+    def check(self) -> None:
+        """The equation holds, nothing is open, and nothing of any slice is left."""
+        check_lake(self.tables)
+        assert self.tables.store.subtasks() == []
+        for state in self.tables.list():
+            place = local_path(state.definition.location)
+            assert place is not None
+            assert list((place / FOLDER).rglob("*")) == []
+
+    def until_slices(self, are_so: Callable[[list[Subtask]], bool]) -> list[Subtask]:
+        """Wait for others to work on the slices."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not are_so(found := self.tables.store.subtasks()):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+        return found
+
+
+@contextmanager
+def sliced_lake(
+    folder: Path, *, size: int, store: str = "", slices: int = 2, **flags: object
+) -> Generator[SlicedLake]:
+    """Tables whose refreshes are shared from now on: that many workers are counted, and never come.
+    A coordinator computes slices itself while it waits."""
+    how = {"jvm": "quick", "poll_s": 0.1, **flags}
+    with dt.connect(folder, store=store or None, say=lambda _: None, **how) as tables:
+        tables.sql(
+            "CREATE TABLE orders USING delta AS SELECT id, nullif(id % 7, 3) AS customer,"
+            " id % 5 AS product, nullif(id % 3, 1) AS region FROM range(40)"
+        )
+        for n in range(size):
+            query = QUERY.format(key=KEYS[n % len(KEYS)], n=n)
+            tables.create(f"t{n}", query, max_parallelism=slices, **SHARED)
+        tables.refresh()
+        for n in range(slices):
+            counted = Claimant(owner=f"counted-{n}", host="elsewhere", pid=1, expires_s=1e6)
+            tables.store.enter(counted)
+        yield SlicedLake(folder=folder, store=store, tables=tables)
+
+
+def lose_a_worker(lake: SlicedLake, step: SliceStep) -> None:
+    """A worker dies with a slice; the coordinator computes it itself when the claim expires."""
+    lake.change()
+    worker = subprocess.Popen(
+        [sys.executable, str(SLICE_WORKER), str(lake.folder), step.value],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=lake.environment(),
+    )
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"
+    gone = threading.Event()
+
+    def observer(reached: AnyStep, _table: str) -> None:
+        if reached is SliceStep.SHARED:
+            worker.wait(PATIENCE_S)
+            gone.set()
+
+    with observing(observer):
+        [record] = lake.tables.refresh("t0").records
+    assert gone.is_set()
+    assert worker.returncode == -signal.SIGKILL
+    assert (record.strategy, record.slices) == ("keys", 2)
+    lake.check()
+
+
+def overtaken(lake: SlicedLake, victim: subprocess.Popen[str]) -> None:
+    """A stopped coordinator whose tables others have refreshed goes on, and changes nothing."""
+    standing = {state.definition.name: state.build for state in lake.tables.list()}
+    os.kill(victim.pid, signal.SIGCONT)
+    output, _ = victim.communicate(timeout=PATIENCE_S)
+    words = {word for line in output.splitlines() if " at " not in line for word in line.split()}
+    assert words == {"TAKEN_OVER"}, output
+    assert {state.definition.name: state.build for state in lake.tables.list()} == standing
+    lake.change()
+    lake.tables.refresh()  # finds what they had staged
+    lake.check()

@@ -1,0 +1,212 @@
+"""One refresh shared by real workers: `dynamic-tables worker`, each with a JVM of its own, on one
+Delta lake with the store in PostgreSQL. The soak kills and stops coordinators among them."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from harness import PATIENCE_S, run_victim, start_victim, wait_until_stopped
+from sliced import AnyStep, SlicedLake, overtaken, sliced_lake
+from victim import EXPIRES_S
+
+from dynamic_tables.lake.log import commits_between
+from dynamic_tables.refresh.freshness import Observer
+from dynamic_tables.steps import SliceStep, Step, observing
+from dynamic_tables.store import Subtask
+from dynamic_tables.worker import _wanted
+from postgres import Postgres
+
+pytestmark = pytest.mark.spark
+LONG = pytest.mark.timeout(1800)  # four JVMs, which others may keep waiting
+
+PROGRAM = str(Path(sys.executable).with_name("dynamic-tables"))
+WORKERS = 2
+SLICES = 6  # so many that no worker has computed all of them before the other comes
+# Steps that a coordinator reaches even if others compute all of its slices.
+ALWAYS = (Step.INTENDED, SliceStep.KEYS_STAGED, SliceStep.SHARED, SliceStep.GATHERED)
+KILLED = (*ALWAYS, SliceStep.CLEARED, Step.LOCKED, Step.COMMITTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerProcess:
+    process: subprocess.Popen[str]
+    port: int  # of its metrics
+
+    def computed(self, table: str) -> int:
+        """Slices, as it tells Prometheus."""
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        name = f'dynamic_tables_subtasks_completed_total{{table="{table}"}} '
+        return sum(int(float(line.removeprefix(name))) for line in lines if line.startswith(name))
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def working(lake: SlicedLake, **settings: object) -> Generator[dict[int, WorkerProcess]]:
+    """Workers on the lake, by process id, as soon as they are counted."""
+    environment = lake.environment(lake=lake.folder, jvm="quick", poll_s=0.2, **settings)
+    started: dict[int, WorkerProcess] = {}
+    try:
+        for _ in range(WORKERS):
+            port = free_port()
+            process = subprocess.Popen(
+                [PROGRAM, "worker", "--metrics-port", str(port)],
+                env=environment,
+                cwd=lake.folder,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            started[process.pid] = WorkerProcess(process=process, port=port)
+        _until_counted(lake, set(started))
+        yield started
+    finally:
+        for worker in started.values():
+            worker.process.send_signal(signal.SIGTERM)
+        for worker in started.values():
+            worker.process.wait(PATIENCE_S)
+
+
+def _until_counted(lake: SlicedLake, pids: set[int]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not pids <= {worker.pid for worker in lake.tables.store.workers()}:
+        assert time.monotonic() < deadline, "not all workers came"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> str:
+    return postgres.new_database()
+
+
+def test_processes_share_one_refresh(url: str, tmp_path: Path) -> None:
+    """Composite keys with NULL: every worker computes slices, one commit holds all of them."""
+    with (
+        sliced_lake(tmp_path / "lake", size=1, store=url, slices=SLICES) as lake,
+        working(lake) as workers,
+    ):
+        tables, store = lake.tables, lake.tables.store
+        definition = tables.show("t0").definition
+        before = tables.lake.standing(definition)
+        lake.change()
+        tables.sql("DELETE FROM orders WHERE customer = 5")
+        computed: list[Subtask] = []
+
+        def observer(step: AnyStep, _table: str) -> None:
+            if step is SliceStep.SHARED:  # the coordinator helps when all others have begun
+                lake.until_slices(lambda found: workers.keys() <= {item.pid for item in found})
+            if step is SliceStep.GATHERED:
+                computed.extend(store.subtasks())
+
+        with observing(observer):
+            [record] = tables.refresh("t0").records
+        assert (record.strategy, record.slices) == ("keys", len(computed))
+        assert {item.subtask_type for item in computed} == {"hash_range"}
+        assert computed[0].subtask_data["key_columns"] == ["customer", "region"]
+        by_pid = Counter(item.pid for item in computed if item.status == "completed")
+        assert by_pid.total() == len({item.slice_no for item in computed})
+        for pid, worker in workers.items():
+            assert worker.computed(str(definition.name)) == by_pid[pid] > 0
+        after = tables.lake.standing(definition)
+        [commit] = commits_between(tables.spark, definition.location, before.version, after.version)
+        assert commit.stamp is not None
+        assert (commit.stamp.sequence, commit.stamp.strategy) == (before.sequence + 1, "keys")
+        lake.check()
+
+
+@pytest.fixture
+def fleet(url: str, tmp_path: Path) -> Iterator[SlicedLake]:
+    """A table for each step, and workers whose claims expire soon."""
+    flags = {"claim_expires_s": EXPIRES_S, "lock_wait_s": 2, "retry_s": 0.5}
+    with (
+        sliced_lake(tmp_path / "lake", size=len(KILLED), store=url, **flags) as lake,
+        working(lake, **flags),
+    ):
+        yield lake
+
+
+def succeeded(lake: SlicedLake, names: list[str]) -> None:
+    """Ask the workers for these tables, and wait until they are through with them."""
+    tables, store = lake.tables, lake.tables.store
+    states = {state.definition.table_id: state for state in tables.list()}
+    seen = Observer(tables.lake, tables.graph(), store.now()).look(states)
+    wanted = {tables.show(name).definition.table_id for name in names}
+    store.request(*_wanted(wanted, seen))
+    deadline = time.monotonic() + PATIENCE_S
+    while wanted & {item.table_id for item in (*store.claims(), *store.pending())}:
+        assert time.monotonic() < deadline, (store.claims(), store.pending())
+        time.sleep(0.2)
+
+
+def check_succeeded(lake: SlicedLake, names: list[str]) -> None:
+    """Workers completed what the victim had begun, under its number, and then went on."""
+    for name in names:
+        done = [record for record in lake.tables.history(name) if record.version]
+        assert [record.sequence for record in done] == [3, 2, 1], (name, done)
+        assert (done[1].reason, done[1].slices) == ("RECOVERED", 2), (name, done[1])
+        assert done[0].slices == 2, (name, done[0])
+
+
+@LONG
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["python", "both"])
+def test_workers_succeed_a_killed_coordinator(fleet: SlicedLake, kind: str) -> None:
+    plan = {f"t{n}": step for n, step in enumerate(KILLED)}
+    fleet.change()
+    run_victim(fleet.folder, kind, plan, fleet.environment())
+    fleet.change()
+    succeeded(fleet, list(plan))
+    check_succeeded(fleet, list(plan))
+    fleet.check()
+
+
+@LONG
+@pytest.mark.soak
+def test_workers_overtake_a_stopped_coordinator(fleet: SlicedLake) -> None:
+    """SIGSTOP until its claims expire, then SIGCONT: the workers' result stands."""
+    plan = {f"t{n}": step for n, step in enumerate(ALWAYS)}
+    fleet.change()
+    victim = start_victim(fleet.folder, "stop", plan, fleet.environment())
+    wait_until_stopped(victim)
+    fleet.change()
+    succeeded(fleet, list(plan))
+    check_succeeded(fleet, list(plan))
+    overtaken(fleet, victim)
+
+
+@LONG
+@pytest.mark.soak
+def test_a_worker_is_killed_with_its_slice(url: str, tmp_path: Path) -> None:
+    """Wherever it is just then: the others compute its slice."""
+    with (
+        sliced_lake(tmp_path / "lake", size=1, store=url, slices=SLICES) as lake,
+        working(lake) as workers,
+    ):
+        lost: list[int] = []
+
+        def observer(step: AnyStep, _table: str) -> None:
+            if step is SliceStep.SHARED:
+                found = lake.until_slices(lambda found: any(item.pid for item in found))
+                lost.extend(item.pid for item in found if item.pid)
+                workers[lost[0]].process.kill()
+
+        lake.change()
+        with observing(observer):
+            [record] = lake.tables.refresh("t0").records
+        assert (record.strategy, record.outcome) == ("keys", "done")
+        lake.check()
