@@ -23,7 +23,7 @@ from pyroaring import BitMap64
 
 from dynamic_tables.errors import Refused
 from dynamic_tables.lake.plain_delta.columns import Columns
-from dynamic_tables.lake.plain_delta.conforming import conformed, found_in
+from dynamic_tables.lake.plain_delta.conforming import UNWANTED, conformed, found_in, lacks_zone
 from dynamic_tables.lake.plain_delta.log import File
 from dynamic_tables.lake.plain_delta.store import Store
 from dynamic_tables.lake.plain_delta.vectors import rows_gone
@@ -167,7 +167,7 @@ class Reader:
 
     def _check_statistics(self, source: Source, found: Statistics) -> None:
         """Of a file with a deletion vector, NULLs may be counted with or without what is gone."""
-        told = json.loads(source.file.statistics or "{}")
+        told = source.file.told
         rows = told.get("numRecords")
         if found.rows != source.rows or rows not in (None, source.rows):
             raise self._refused(
@@ -196,11 +196,20 @@ class Reader:
     def _check_instants(self, parquet: pq.ParquetFile, file: File) -> None:
         """Arrow shows instants of 96 bits, which do not say it, like times without a zone."""
         leaves = [parquet.schema.column(n) for n in range(len(parquet.schema))]
-        local = [leaf.path for leaf in leaves if _is_local_time(leaf)]
-        if not local or any(_has_local_times(field.type) for field in self.schema):
+        if not any(map(_is_local_time, leaves)):
             return
-        if any(_has_times(field.type) for field in self.schema):
-            raise self._refused(file, f"its column {local[0]!r} has times without a zone")
+        here, local = parquet.schema_arrow, map(_is_local_time, leaves)
+        try:
+            wanted = {found_in(here, f, by_id=self._by_id): f.type for f in self.schema}
+            lacking = [
+                column.name
+                for n, column in enumerate(here)
+                if lacks_zone(column.type, wanted.get(n, UNWANTED), local, by_id=self._by_id)
+            ]
+        except TypeError as error:
+            raise self._refused(file, str(error)) from error
+        if lacking:
+            raise self._refused(file, f"its column {lacking[0]!r} has times without a zone")
 
     def _refused(self, file: File, what: str) -> Refused:
         return Refused(
@@ -223,11 +232,6 @@ def _null_counted(leaves: Sequence[Leaf]) -> list[Leaf]:
 def _has_times(kind: pa.DataType) -> bool:
     inner = [kind.field(n).type for n in range(kind.num_fields)]
     return any(map(_has_times, inner)) or any(is_(kind) for is_ in TIMES)
-
-
-def _has_local_times(kind: pa.DataType) -> bool:
-    inner = [kind.field(n).type for n in range(kind.num_fields)]
-    return any(map(_has_local_times, inner)) or (pa.types.is_timestamp(kind) and kind.tz is None)
 
 
 def _is_local_time(leaf: pq.ColumnSchema) -> bool:
