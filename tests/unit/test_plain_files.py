@@ -140,6 +140,20 @@ def test_files_with_hints_of_arrow_are_put_in_order(tmp_path: Path) -> None:
     assert rows_in_order(table) == rows_before(table)
 
 
+def test_dictionaries_inside_structs_and_lists_differ_by_row_group(tmp_path: Path) -> None:
+    """Arrow itself refuses to read more than one row group of them."""
+    texts = {"type": "struct", "fields": [("x", "string")]}
+    table = made(tmp_path, {"v": texts, "l": {"type": "array", "elementType": "string"}})
+    kind = pa.dictionary(pa.int8(), pa.string())
+
+    def held(read: pa.Table) -> pa.Table:
+        kinds = [pa.int32(), pa.struct([("x", kind)]), pa.list_(kind)]
+        return read.cast(pa.schema([*zip(read.schema.names, kinds, strict=True)]))
+
+    written_anew(table, held, row_group_size=5)
+    assert rows_in_order(table) == rows_before(table)
+
+
 # Times without a zone: by column
 
 NOON = datetime(2024, 5, 1, 12)  # noqa: DTZ001

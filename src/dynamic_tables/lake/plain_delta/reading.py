@@ -94,7 +94,7 @@ class Reader:
         with self._store.open(source.file.path) as opened, _parquet(opened) as parquet:
             start = 0
             chosen = self._chosen(parquet, source.file, only)
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=chosen):
+            for batch in _batches(parquet, chosen):
                 whole = self._conformed(batch, source.file, start, only)
                 if known is not None:
                     known.add(pa.Table.from_batches([whole]))
@@ -223,6 +223,20 @@ class Reader:
 def _parquet(opened: pa.NativeFile) -> pq.ParquetFile:
     """Timestamps of 96 bits are microseconds for Spark; as nanoseconds few years would fit."""
     return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
+
+
+def _batches(parquet: pq.ParquetFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """Of texts in a dictionary inside a struct or a list, Arrow cannot put row groups together."""
+    at_once: list[list[int] | None] = [None]
+    if any(_has_inner_dictionary(column.type) for column in parquet.schema_arrow):
+        at_once = [[n] for n in range(parquet.num_row_groups)]
+    for row_groups in at_once:
+        yield from parquet.iter_batches(BATCH_ROWS, row_groups=row_groups, columns=columns)
+
+
+def _has_inner_dictionary(kind: pa.DataType) -> bool:
+    inner = [kind.field(n).type for n in range(kind.num_fields)]
+    return any(pa.types.is_dictionary(part) or _has_inner_dictionary(part) for part in inner)
 
 
 def _null_counted(leaves: Sequence[Leaf]) -> list[Leaf]:
