@@ -168,6 +168,24 @@ def test_a_new_file_begins_before_its_footer_is_large(
     assert [file.value_count for file in files] == [10] * 9 + [5]
 
 
+def test_a_file_that_was_not_finished_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before it were told of, and are their keeper's business."""
+    monkeypatch.setattr(writing, "FOOTER_BYTES", 10 * 2 * writing.CHUNK_FOOTER_BYTES)
+    table = pa.table({"p": pa.array([0] * 25, pa.int32()), "k": range(25), "v": range(25)})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table.to_batches()
+        raise ValueError("no more rows")
+
+    found = written(target(tmp_path, leaves=(), file_bytes=0), batches())
+    told_of = [next(found).path, next(found).path]
+    with pytest.raises(ValueError, match="no more rows"):
+        next(found)
+    assert sorted(path.name for path in tmp_path.rglob("*.parquet")) == sorted(told_of)
+
+
 def test_instants_are_rounded_outwards() -> None:
     instants = [datetime(2020, 1, 1, tzinfo=UTC) + timedelta(microseconds=n) for n in (1, 1001)]
     statistics = Statistics([Leaf(("t",), True)])
