@@ -319,6 +319,8 @@ class _File:
         if self._sink is None or self._keep is not None:
             return
         with suppress(OSError, pa.ArrowException):
+            if self._writer is not None:
+                self._writer.close()
             self._sink.close()
         with suppress(OSError, pa.ArrowException):
             self._files.delete_file(self._place)
