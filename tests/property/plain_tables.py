@@ -233,12 +233,15 @@ class Table:
         path = f"{folder}/{uuid4()}.parquet" if folder else f"{uuid4()}.parquet"
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         old_times = not any(column.kind == "timestamp_ntz" for column in self.columns)
+        hinted = self.draw.random() < 0.3  # as pandas, Polars and delta-rs write them
+        if hinted:
+            table = table.cast(pa.schema([held_otherwise(f, self.draw) for f in schema]))
         pq.write_table(
             table,
             self.root / path,
             row_group_size=self.draw.choice([3, 1000]),
             use_deprecated_int96_timestamps=old_times and self.draw.random() < 0.5,
-            store_schema=False,
+            store_schema=hinted,
         )
         action = {
             "path": quote(path, safe="/=-_.~!$&'()*+,;:@"),
@@ -326,15 +329,17 @@ class Table:
         stands += [self.mark()] if self.tracked else []
         log, name = self.root / "_delta_log", f"{self.version:020}.checkpoint"
         form = self.draw.choice(["classic", "parts", "v2 json", "v2 parquet"])
+        counts = self.draw.random() < 0.4
         if form == "classic":
-            _write_actions(log / f"{name}.parquet", stands)
+            _write_actions(log / f"{name}.parquet", stands, counts=counts)
         elif form == "parts":
             for n, some in enumerate((stands[:3], stands[3:]), 1):
-                _write_actions(log / f"{name}.{n:010}.{2:010}.parquet", some)
+                _write_actions(log / f"{name}.{n:010}.{2:010}.parquet", some, counts=counts)
         else:
             side = f"{uuid4()}.parquet"
             (log / "_sidecars").mkdir(exist_ok=True)
-            _write_actions(log / "_sidecars" / side, [a for a in stands if "add" in a])
+            adds = [action for action in stands if "add" in action]
+            _write_actions(log / "_sidecars" / side, adds, counts=counts)
             top = [a for a in stands if "add" not in a]
             top.append({"checkpointMetadata": {"version": self.version}})
             size = (log / "_sidecars" / side).stat().st_size
@@ -365,6 +370,27 @@ class Table:
         return found
 
 
+HELD: dict[pa.DataType, list[pa.DataType]] = {
+    pa.string(): [pa.large_string(), pa.dictionary(pa.int16(), pa.string())],
+    pa.binary(): [pa.large_binary()],
+    pa.timestamp("us", "UTC"): [pa.timestamp("us", "Asia/Kolkata"), pa.timestamp("us", "+01:30")],
+}
+
+
+def held_otherwise(column: pa.Field, draw: Random) -> pa.Field:
+    """The same values in another Arrow type, which a file tells its readers as a hint."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        fields = [held_otherwise(kind.field(n), draw) for n in range(kind.num_fields)]
+        return column.with_type(pa.struct(fields))
+    if pa.types.is_list(kind):
+        make = draw.choice([pa.list_, pa.large_list])
+        return column.with_type(make(held_otherwise(kind.value_field, draw)))
+    if pa.types.is_map(kind):
+        return column.with_type(pa.map_(kind.key_type, held_otherwise(kind.item_field, draw)))
+    return column.with_type(draw.choice([kind, *HELD.get(kind, [])]))
+
+
 def as_now(value: Any, kind: Any) -> Any:
     """A day that became an instant is its midnight."""
     early = kind == "timestamp_ntz" and isinstance(value, date) and not isinstance(value, datetime)
@@ -390,7 +416,9 @@ ACTIONS = pa.schema([
 ])  # fmt: skip
 
 
-def _write_actions(path: Path, actions: list[dict[str, Any]]) -> None:
+def _write_actions(path: Path, actions: list[dict[str, Any]], *, counts: bool = False) -> None:
+    """`counts`: statistics in columns instead of text."""
+
     def as_pairs(action: dict[str, Any]) -> dict[str, Any]:
         maps = ("partitionValues", "configuration")
         return {
@@ -400,7 +428,21 @@ def _write_actions(path: Path, actions: list[dict[str, Any]]) -> None:
             for name, body in action.items()
         }
 
-    pq.write_table(pa.Table.from_pylist([as_pairs(a) for a in actions], ACTIONS), path)
+    table = pa.Table.from_pylist([as_pairs(a) for a in actions], ACTIONS)
+    pq.write_table(_with_counts(table) if counts else table, path)
+
+
+def _with_counts(table: pa.Table) -> pa.Table:
+    """As Delta writes it by `delta.checkpoint.writeStatsAsStruct` without `writeStatsAsJson`."""
+    adds = table.column("add").combine_chunks()
+    texts = adds.field("stats").to_pylist()
+    parsed = [json.loads(text) if text else None for text in texts]
+    if not any(told and told.get("nullCount") for told in parsed):
+        return table  # Parquet knows no empty structs
+    inner = {f.name: adds.field(f.name) for f in adds.type if f.name != "stats"}
+    inner["stats_parsed"] = pa.array(parsed)
+    made = pa.StructArray.from_arrays([*inner.values()], [*inner], mask=adds.is_null())
+    return table.set_column(table.schema.get_field_index("add"), "add", made)
 
 
 def _z85(content: bytes) -> str:

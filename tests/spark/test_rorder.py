@@ -146,7 +146,7 @@ def test_files_that_the_table_names_are_never_deleted(
     assert rows(shared, "answered") == before
 
 
-@pytest.mark.parametrize("step", [LayoutStep.LISTED, LayoutStep.LOCKED])
+@pytest.mark.parametrize("step", STEPS)
 def test_other_columns_end_the_attempt(shared: dt.DynamicTables, step: LayoutStep) -> None:
     name = make(shared, f"altered_{step}")
 

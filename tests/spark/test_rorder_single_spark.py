@@ -117,6 +117,33 @@ def _literal(value: Any, kind: Any) -> str | None:
     return f"CAST('{value}' AS {kind})"
 
 
+TOP = "\U0010ffff"
+LONG_TEXTS = [
+    *("a" * 32, "a" * 33, "a" * 32 + "\uffff" * 9, "a" * 32 + "\U00010000", "a" * 32 + TOP),
+    *("\U0001f600" * 40, TOP * 32, TOP * 40, "\x00" * 40),
+]
+
+
+@pytest.mark.parametrize("way", ["spark", "single"])
+def test_long_texts_are_found_by_their_bounds(shared: dt.DynamicTables, way: str) -> None:
+    """Each in a file of its own, whose bounds are cut: no file is skipped that has the text."""
+    name, spark = f"long_texts_{way}", shared.spark
+    shared.sql(f"CREATE TABLE {name} (p INT, t STRING) USING delta PARTITIONED BY (p)")
+    made = spark.createDataFrame([*enumerate(LONG_TEXTS)], "p INT, t STRING")
+    made.write.format("delta").mode("append").saveAsTable(name)
+    if way == "spark":
+        dt.rorder(name, unique_by="t", spark=spark)
+    else:
+        for item in dt.rorder_setup_multi(place(shared, name), unique_by="t"):
+            dt.rorder_single(item)
+    texts = [f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" for text in LONG_TEXTS]
+    asked = [f"(SELECT count(*) FROM {name} WHERE t {op} {t})" for t in texts for op in "=<>"]
+    in_order = sorted(text.encode() for text in LONG_TEXTS)
+    places = [in_order.index(text.encode()) for text in LONG_TEXTS]
+    right = [n for at in places for n in (1, at, len(LONG_TEXTS) - 1 - at)]
+    assert shared.sql(f"SELECT array({', '.join(asked)})").collect()[0][0] == right
+
+
 EVERYTHING = (
     "delta.enableChangeDataFeed = true, delta.enableRowTracking = true, "
     "delta.enableInCommitTimestamps = true, delta.checkpointPolicy = 'v2', "
@@ -163,18 +190,25 @@ def _check_sum(root: Path) -> None:
     assert told["tableSizeBytes"] == sum(file.size for file in snapshot.files.values())
 
 
-@pytest.mark.parametrize("policy", ["classic", "v2"])
+@pytest.mark.parametrize("policy", ["classic", "v2", "in_columns"])
 def test_checkpoints_of_spark(shared: dt.DynamicTables, policy: str) -> None:
-    """What they stand for is gone from the log."""
-    name = f"checked_{policy}"
-    properties = f"delta.checkpointPolicy = '{policy}', delta.checkpointInterval = 2"
-    where = make(shared, name, f"{properties}, delta.enableDeletionVectors = true")
+    """What they stand for is gone from the log; statistics may be in columns only."""
+    name, in_columns = f"checked_{policy}", policy == "in_columns"
+    properties = f"delta.checkpointPolicy = '{'classic' if in_columns else policy}'"
+    properties += ", delta.checkpointInterval = 2, delta.enableDeletionVectors = true"
+    if in_columns:
+        properties += ", delta.checkpoint.writeStatsAsJson = false"
+        properties += ", delta.checkpoint.writeStatsAsStruct = true"
+    where = make(shared, name, properties)
     shared.sql(f"DELETE FROM {name} WHERE k = 1")
     root = Path(where.removeprefix("file:")) / "_delta_log"
     assert len([*root.glob("0*2.checkpoint*")]) == 1
     for path in root.glob("*[01].json"):
         path.unlink()
     before = Counter(shared.spark.table(name).collect())
+    files = log.newest(Store(where)).files.values()
+    assert {file.told["nullCount"]["v"] for file in files} == {0}
+    assert {file.statistics is None for file in files} == {in_columns}
     for item in dt.rorder_setup_multi(where, unique_by="k"):
         assert dt.rorder_single(item).partitions[0].became == "ordered"
     assert Counter(shared.spark.table(name).collect()) == before

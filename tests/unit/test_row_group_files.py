@@ -16,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dynamic_tables.lake.row_groups import writing
 from dynamic_tables.lake.row_groups.statistics import Leaf, Statistics
@@ -166,6 +168,24 @@ def test_a_new_file_begins_before_its_footer_is_large(
     assert [file.value_count for file in files] == [10] * 9 + [5]
 
 
+def test_a_file_that_was_not_finished_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before it were told of, and are their keeper's business."""
+    monkeypatch.setattr(writing, "FOOTER_BYTES", 10 * 2 * writing.CHUNK_FOOTER_BYTES)
+    table = pa.table({"p": pa.array([0] * 25, pa.int32()), "k": range(25), "v": range(25)})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table.to_batches()
+        raise ValueError("no more rows")
+
+    found = written(target(tmp_path, leaves=(), file_bytes=0), batches())
+    told_of = [next(found).path, next(found).path]
+    with pytest.raises(ValueError, match="no more rows"):
+        next(found)
+    assert sorted(path.name for path in tmp_path.rglob("*.parquet")) == sorted(told_of)
+
+
 def test_instants_are_rounded_outwards() -> None:
     instants = [datetime(2020, 1, 1, tzinfo=UTC) + timedelta(microseconds=n) for n in (1, 1001)]
     statistics = Statistics([Leaf(("t",), True)])
@@ -185,6 +205,50 @@ def test_what_json_cannot_say_is_left_out() -> None:
     told = json.loads(statistics.as_json())
     assert told["minValues"] == {"a": "a", "b": "1970-01-01"}
     assert told["maxValues"] == {"c": 1.0}
+
+
+# Neighbours in the order of code points: the ends of what one and two units of UTF-16 can say
+LETTERS = "\x00a\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010fffe\U0010ffff"
+TOP = "\U0010ffff"
+TEXTS = [
+    ("a" * 32, "a" * 32, "a" * 32),  # as long as a bound may be
+    ("a" * 33, "a" * 32, "a" * 32 + TOP),
+    ("\U0001f600" * 33, "\U0001f600" * 32, "\U0001f600" * 32 + TOP),  # letters, not halves of them
+    ("a" * 32 + "\uffff" * 9, "a" * 32, "a" * 32 + TOP),  # below all pairs of surrogates
+    ("a" * 32 + "\U0010fffe" + TOP, "a" * 32, "a" * 32 + TOP),
+    (TOP * 32, TOP * 32, TOP * 32),
+    ("a" * 32 + TOP, "a" * 32, None),  # nothing that is short enough is greater
+    (TOP * 40, TOP * 32, None),
+    ("\x00" * 40, "\x00" * 32, "\x00" * 32 + TOP),
+]
+
+
+@pytest.mark.parametrize(("text", "least", "greatest"), TEXTS)
+def test_bounds_of_long_texts(text: str, least: str, greatest: str | None) -> None:
+    told = text_statistics([text])
+    assert told["minValues"] == {"t": least}
+    assert told["maxValues"].get("t") == greatest
+
+
+def text_statistics(texts: list[str]) -> dict[str, Any]:
+    statistics = Statistics([Leaf(("t",), True)])
+    for text in texts:  # each in a row group of its own
+        statistics.add(pa.table({"t": pa.array([text], pa.string())}))
+    return json.loads(statistics.as_json())
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "a" * 31]), st.text(LETTERS, max_size=40)), min_size=1)
+)
+def test_bounds_of_texts_hold_in_the_order_of_their_bytes(parts: list[tuple[str, str]]) -> None:
+    """That is how Spark, DuckDB and delta-rs compare them; UTF-16 has another order."""
+    texts = ["".join(both) for both in parts]
+    told = text_statistics(texts)
+    least, greatest = told["minValues"]["t"].encode(), told["maxValues"].get("t")
+    assert all(least <= text.encode() for text in texts)
+    most = max(texts, key=str.encode)
+    assert greatest is not None or (len(most) > 32 and most[32] == TOP)
+    assert greatest is None or all(text.encode() <= greatest.encode() for text in texts)
 
 
 def test_decimals_keep_all_digits() -> None:

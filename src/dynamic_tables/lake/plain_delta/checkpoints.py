@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dynamic_tables.lake.plain_delta.store import LOG, Store
@@ -23,6 +24,8 @@ OF_FILES = (
     *("path", "partitionValues", "size", "deletionVector", "tags", "stats"),
     *("baseRowId", "defaultRowCommitVersion"),
 )
+COUNTS = "stats_parsed"  # statistics in columns; of these, what rows and NULLs are counted by:
+OF_COUNTS = tuple(f"{COUNTS}.{name}" for name in ("numRecords", "nullCount", "tightBounds"))
 WANTED = ("protocol", "metaData", "domainMetadata", "sidecar")
 MAPS = {"add": ("partitionValues", "tags"), "metaData": ("configuration",)}
 
@@ -73,12 +76,22 @@ def _actions(store: Store, path: str) -> Iterator[dict[str, Any]]:
     with store.open_new(path) as source, pq.ParquetFile(source) as file:
         known = {file.schema.column(n).path.partition(".")[0] for n in range(len(file.schema))}
         columns = [name for name in WANTED if name in known]
-        columns += [f"add.{name}" for name in OF_FILES]
+        columns += [f"add.{name}" for name in (*OF_FILES, *OF_COUNTS)]
         for batch in file.iter_batches(columns=columns):
             for name in batch.schema.names:
                 found = batch.column(name)
-                for value in found.filter(found.is_valid()).to_pylist():
+                for value in _needed(found.filter(found.is_valid())).to_pylist():
                     yield {name: _with_dicts(value, MAPS.get(name, ()))}
+
+
+def _needed(actions: pa.StructArray) -> pa.StructArray:
+    """Without the statistics in columns if all have them as text: they are many values."""
+    fields = [actions.type.field(n) for n in range(actions.type.num_fields)]
+    names = [field.name for field in fields]
+    if COUNTS not in names or "stats" not in names or actions.field("stats").null_count:
+        return actions
+    kept = [field for field in fields if field.name != COUNTS]
+    return pa.StructArray.from_arrays([actions.field(f.name) for f in kept], fields=kept)
 
 
 def _with_dicts(value: Mapping[str, Any], maps: Iterable[str]) -> dict[str, Any]:

@@ -1,13 +1,24 @@
-"""Columns of a file as the table wants them: found by name or id, widened, missing fields NULL."""
+"""Columns of a file as the table wants them: found by name or id, widened, missing fields NULL.
+
+Writers that use Arrow leave a hint in the file how they held its values: as large texts, as numbers
+of a dictionary, in some zone. Parquet has the same values either way, and so has the table.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import pyarrow as pa
 
 ID = b"PARQUET:field_id"
 is_ = pa.types
+UNWANTED = pa.null()
+OTHER_LISTS = (
+    *(is_.is_large_list, is_.is_fixed_size_list, is_.is_list_view, is_.is_large_list_view),
+)
+OTHER_TEXTS = (is_.is_large_string, is_.is_string_view)
+OTHER_BINARIES = (is_.is_large_binary, is_.is_binary_view)
 
 
 def found_in(schema: pa.Schema | pa.DataType, wanted: pa.Field, *, by_id: bool) -> int | None:
@@ -43,6 +54,8 @@ def conformed(array: pa.Array, kind: pa.DataType, *, by_id: bool) -> pa.Array:
         return array
     if is_.is_struct(kind) and is_.is_struct(array.type):
         return _struct(_whole(array), kind, by_id=by_id)
+    if is_.is_list(kind) and any(is_other(array.type) for is_other in OTHER_LISTS):
+        array = array.cast(pa.list_(array.type.value_field))
     if is_.is_list(kind) and is_.is_list(array.type):
         array = _whole(array)
         values = conformed(array.values, kind.value_type, by_id=by_id)
@@ -52,10 +65,68 @@ def conformed(array: pa.Array, kind: pa.DataType, *, by_id: bool) -> pa.Array:
         keys = conformed(array.keys, kind.key_type, by_id=by_id)
         values = conformed(array.items, kind.item_type, by_id=by_id)
         return pa.MapArray.from_arrays(array.offsets, keys, values, type=kind, mask=array.is_null())
-    if not _widens(array.type, kind):
+    if not _widens(plain(array.type), kind):
         msg = f"{array.type} is not {kind}"
         raise TypeError(msg)
     return array.cast(kind)
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """What Parquet has, whatever Arrow was told to make of it; inner types are left as they are.
+
+    >>> plain(pa.dictionary(pa.int32(), pa.large_string()))
+    DataType(string)
+    >>> plain(pa.timestamp("ms", "Europe/Paris"))
+    TimestampType(timestamp[ms, tz=UTC])
+    """
+    if is_.is_dictionary(kind):
+        return plain(kind.value_type)
+    if any(is_text(kind) for is_text in OTHER_TEXTS):
+        return pa.string()
+    if any(is_binary(kind) for is_binary in OTHER_BINARIES):
+        return pa.binary()
+    if is_.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    return kind
+
+
+def lacks_zone(
+    here: pa.DataType, wanted: pa.DataType, local: Iterator[bool], *, by_id: bool
+) -> bool:
+    """Whether times that tell no zone would be taken for instants.
+
+    `local` says of each leaf of the file, in its order, whether it has such times: Arrow shows
+    instants of 96 bits in the same way. What the table does not want (`UNWANTED`) is passed over.
+
+    >>> times, instants = pa.list_(pa.timestamp("us")), pa.list_(pa.timestamp("us", "UTC"))
+    >>> lacks_zone(times, instants, iter([True]), by_id=False)
+    True
+    >>> lacks_zone(times, times, iter([True]), by_id=False)
+    False
+    """
+    if not here.num_fields:
+        return next(local) and is_.is_timestamp(wanted) and wanted.tz is not None
+    found = [lacks_zone(*both, local, by_id=by_id) for both in _inner(here, wanted, by_id=by_id)]
+    return any(found)
+
+
+def _inner(
+    here: pa.DataType, wanted: pa.DataType, *, by_id: bool
+) -> list[tuple[pa.DataType, pa.DataType]]:
+    """The types inside a type of a file, each with what the table wants there."""
+    if is_.is_struct(here):
+        fields = (
+            [wanted.field(n) for n in range(wanted.num_fields)] if is_.is_struct(wanted) else []
+        )
+        places = {found_in(here, field, by_id=by_id): field.type for field in fields}
+        return [(here.field(n).type, places.get(n, UNWANTED)) for n in range(here.num_fields)]
+    if is_.is_map(here):
+        known = is_.is_map(wanted)
+        return [
+            (here.key_type, wanted.key_type if known else UNWANTED),
+            (here.item_type, wanted.item_type if known else UNWANTED),
+        ]
+    return [(here.value_type, wanted.value_type if is_.is_list(wanted) else UNWANTED)]
 
 
 def _whole(array: pa.Array) -> pa.Array:

@@ -90,6 +90,7 @@ class File:
     vector: Mapping[str, Any] | None  # which of its rows are gone
     tags: Mapping[str, str]
     statistics: str | None
+    counts: Mapping[str, Any] | None  # rows and NULLs, where a checkpoint has them in columns
     base_row_id: int | None
     commit_version: int | None  # of its rows, unless they say otherwise
 
@@ -102,9 +103,15 @@ class File:
             vector=_without_nothing(action.get("deletionVector")),
             tags=dict(action.get("tags") or {}),
             statistics=action.get("stats"),
+            counts=action.get("stats_parsed"),
             base_row_id=action.get("baseRowId"),
             commit_version=action.get("defaultRowCommitVersion"),
         )
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What the log tells of its rows; empty if it tells nothing."""
+        return json.loads(self.statistics) if self.statistics else self.counts or {}
 
     @property
     def state(self) -> tuple[str, str | None]:

@@ -23,7 +23,7 @@ from pyroaring import BitMap64
 
 from dynamic_tables.errors import Refused
 from dynamic_tables.lake.plain_delta.columns import Columns
-from dynamic_tables.lake.plain_delta.conforming import conformed, found_in
+from dynamic_tables.lake.plain_delta.conforming import UNWANTED, conformed, found_in, lacks_zone
 from dynamic_tables.lake.plain_delta.log import File
 from dynamic_tables.lake.plain_delta.store import Store
 from dynamic_tables.lake.plain_delta.vectors import rows_gone
@@ -94,7 +94,7 @@ class Reader:
         with self._store.open(source.file.path) as opened, _parquet(opened) as parquet:
             start = 0
             chosen = self._chosen(parquet, source.file, only)
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=chosen):
+            for batch in _batches(parquet, chosen):
                 whole = self._conformed(batch, source.file, start, only)
                 if known is not None:
                     known.add(pa.Table.from_batches([whole]))
@@ -167,7 +167,7 @@ class Reader:
 
     def _check_statistics(self, source: Source, found: Statistics) -> None:
         """Of a file with a deletion vector, NULLs may be counted with or without what is gone."""
-        told = json.loads(source.file.statistics or "{}")
+        told = source.file.told
         rows = told.get("numRecords")
         if found.rows != source.rows or rows not in (None, source.rows):
             raise self._refused(
@@ -196,11 +196,20 @@ class Reader:
     def _check_instants(self, parquet: pq.ParquetFile, file: File) -> None:
         """Arrow shows instants of 96 bits, which do not say it, like times without a zone."""
         leaves = [parquet.schema.column(n) for n in range(len(parquet.schema))]
-        local = [leaf.path for leaf in leaves if _is_local_time(leaf)]
-        if not local or any(_has_local_times(field.type) for field in self.schema):
+        if not any(map(_is_local_time, leaves)):
             return
-        if any(_has_times(field.type) for field in self.schema):
-            raise self._refused(file, f"its column {local[0]!r} has times without a zone")
+        here, local = parquet.schema_arrow, map(_is_local_time, leaves)
+        try:
+            wanted = {found_in(here, f, by_id=self._by_id): f.type for f in self.schema}
+            lacking = [
+                column.name
+                for n, column in enumerate(here)
+                if lacks_zone(column.type, wanted.get(n, UNWANTED), local, by_id=self._by_id)
+            ]
+        except TypeError as error:
+            raise self._refused(file, str(error)) from error
+        if lacking:
+            raise self._refused(file, f"its column {lacking[0]!r} has times without a zone")
 
     def _refused(self, file: File, what: str) -> Refused:
         return Refused(
@@ -216,6 +225,20 @@ def _parquet(opened: pa.NativeFile) -> pq.ParquetFile:
     return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
 
 
+def _batches(parquet: pq.ParquetFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """Of texts in a dictionary inside a struct or a list, Arrow cannot put row groups together."""
+    at_once: list[list[int] | None] = [None]
+    if any(_has_inner_dictionary(column.type) for column in parquet.schema_arrow):
+        at_once = [[n] for n in range(parquet.num_row_groups)]
+    for row_groups in at_once:
+        yield from parquet.iter_batches(BATCH_ROWS, row_groups=row_groups, columns=columns)
+
+
+def _has_inner_dictionary(kind: pa.DataType) -> bool:
+    inner = [kind.field(n).type for n in range(kind.num_fields)]
+    return any(pa.types.is_dictionary(part) or _has_inner_dictionary(part) for part in inner)
+
+
 def _null_counted(leaves: Sequence[Leaf]) -> list[Leaf]:
     return [Leaf(leaf.path, bounded=False) for leaf in leaves]
 
@@ -223,11 +246,6 @@ def _null_counted(leaves: Sequence[Leaf]) -> list[Leaf]:
 def _has_times(kind: pa.DataType) -> bool:
     inner = [kind.field(n).type for n in range(kind.num_fields)]
     return any(map(_has_times, inner)) or any(is_(kind) for is_ in TIMES)
-
-
-def _has_local_times(kind: pa.DataType) -> bool:
-    inner = [kind.field(n).type for n in range(kind.num_fields)]
-    return any(map(_has_local_times, inner)) or (pa.types.is_timestamp(kind) and kind.tz is None)
 
 
 def _is_local_time(leaf: pq.ColumnSchema) -> bool:

@@ -8,15 +8,15 @@ take credentials from the environment.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, from_url
-from pyarrow import NativeFile, fs
+from pyarrow import Buffer, NativeFile, fs
 
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake.local_lock import file_locked
@@ -61,6 +61,18 @@ class Store:
             return False
         return True
 
+    @property
+    def keep(self) -> Callable[[str, Buffer], None] | None:
+        """How a file of rows is stored at once; None: on local disk it grows where it lies.
+
+        Arrow can only end an upload that it began, never give it up: one that failed would lie in
+        the store, unseen and paid for. This one takes its pieces back.
+        """
+        return None if self.folder is not None else self._put
+
+    def _put(self, path: str, content: Buffer) -> None:
+        obstore.put(self._objects, path, obstore.Bytes(memoryview(content).cast("B")))
+
     def _forget_sum(self, path: str) -> None:
         """Hadoop keeps sums of local files beside them; one that was left over would not fit."""
         if self.folder is not None:
@@ -70,9 +82,11 @@ class Store:
 
     def delete(self, path: str) -> None:
         """What is not there, or cannot be deleted, is left to VACUUM."""
-        with suppress(OSError):
-            files, root = self._file_system()
-            files.delete_file(f"{root}/{path}")
+        with suppress(OSError, BaseError):
+            if self.folder is not None:
+                (self.folder / path).unlink()
+            else:  # Arrow would leave an empty object for the folder
+                obstore.delete(self._objects, path)
 
     def open(self, path: str) -> NativeFile:
         """A file of rows, by its path as the log has it: below the table, or anywhere."""

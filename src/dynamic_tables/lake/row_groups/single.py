@@ -176,7 +176,7 @@ class _Work:
                 yield from table.add_column(0, "partition", number).to_batches(BATCH_ROWS)
 
         try:
-            made.extend(writing.written(self._target(), batches()))
+            made.extend(writing.written(self._target(), batches(), self._table.store.keep))
         except BaseException:  # whatever it was: no commit names them
             self.discard(made)
             raise

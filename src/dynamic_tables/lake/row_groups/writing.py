@@ -10,7 +10,7 @@ Runs in executors: it imports nothing but Arrow and the standard library.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,23 +63,34 @@ class NewFile:
     statistics: str
 
 
+Keep = Callable[[str, pa.Buffer], None]
+
 NEW_FILE_COLUMNS = (
     "partition INT, path STRING, size LONG, modified LONG, rows LONG, value_count LONG,"
     " row_groups LONG, statistics STRING"
 )
 
 
-def written(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[NewFile]:
+def written(
+    target: Target, batches: Iterable[pa.RecordBatch], keep: Keep | None = None
+) -> Iterator[NewFile]:
     """Write rows: the number of their partition first, then the columns under physical names.
+
+    `keep` stores whole files, by their paths below the root; without it they are written as they
+    grow. A file that is not finished is deleted if something fails.
 
     >>> list(written(None, []))
     []
     """
-    order = _Order(target)
-    for batch in batches:
-        if batch.num_rows:
-            yield from order.take(batch)
-    yield from order.end()
+    order = _Order(target, keep)
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                yield from order.take(batch)
+        yield from order.end()
+    except BaseException:  # whatever it was: nobody was told of that file
+        order.abandon()
+        raise
 
 
 def probed(root: str) -> Iterator[pa.RecordBatch]:
@@ -136,8 +147,8 @@ class _Pieces:
 class _Order:
     """Cuts the stream of rows into values, row groups and files."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, target: Target, keep: Keep | None) -> None:
+        self._target, self._keep = target, keep
         self._file: _File | None = None
         self._value = _Pieces()  # rows of the value that is not over yet
         self._group = _Pieces()  # whole values before it
@@ -161,6 +172,11 @@ class _Order:
             self._write(self._value, values=0 if self._continued else 1)
             self._continued = True
         self._last = (partitions[-1].as_py(), keys.slice(len(keys) - 1))
+
+    def abandon(self) -> None:
+        """What was begun goes."""
+        if self._file is not None:
+            self._file.abandon()
 
     def end(self) -> Iterator[NewFile]:
         if self._last is not None:
@@ -203,7 +219,7 @@ class _Order:
             if other or self._file.is_full:
                 yield from self._close()
         if self._file is None:
-            self._file = _File(self._target, partition)
+            self._file = _File(self._target, partition, self._keep)
 
     def _write_group(self) -> None:
         self._write(self._group, values=self._values)
@@ -218,8 +234,8 @@ class _Order:
     def _close(self) -> Iterator[NewFile]:
         assert self._file is not None
         self._write_group()
-        yield self._file.close()
-        self._file = None
+        done, self._file = self._file.close(), None
+        yield done
 
 
 def _differs(values: pa.Array) -> pa.Array:
@@ -236,17 +252,19 @@ def _differs(values: pa.Array) -> pa.Array:
 class _File:
     """A file that is being written."""
 
-    def __init__(self, target: Target, partition: int) -> None:
+    def __init__(self, target: Target, partition: int, keep: Keep | None) -> None:
         self.partition = partition
-        self._target = target
+        self._target, self._keep = target, keep
         name = f"part-{partition:05}-{uuid4()}-c000.zstd.parquet"
         folder = target.folders[partition]
         self._path = f"{folder}/{name}" if folder else name
         self._files, self._root = file_system(target.root)
         self._place = f"{self._root}/{self._path}"
-        with suppress(FileExistsError):
-            self._files.create_dir(f"{self._root}/{folder}", recursive=True)
+        if keep is None:
+            with suppress(FileExistsError):
+                self._files.create_dir(f"{self._root}/{folder}", recursive=True)
         self._writer: pq.ParquetWriter | None = None
+        self._sink: pa.NativeFile | None = None
         self._statistics = Statistics(target.leaves)
         self._values = self._row_groups = self._chunks = self._bytes = 0
 
@@ -268,17 +286,17 @@ class _File:
         self._values += values
         self._row_groups += row_groups
         self._chunks += row_groups * _leaf_count(table.schema)
+        assert self._sink is not None
         self._bytes = self._sink.tell()
 
     def close(self) -> NewFile:
         assert self._writer is not None
         self._writer.add_key_value_metadata(dict(self._target.metadata))
         self._writer.close()
-        self._sink.close()
         return NewFile(
             partition=self.partition,
             path=self._path,
-            size=self._files.get_file_info(self._place).size,
+            size=self._finish(),
             modified=int(time.time() * 1000),
             rows=self._statistics.rows,
             value_count=self._values,
@@ -286,9 +304,33 @@ class _File:
             statistics=self._statistics.as_json(),
         )
 
+    def _finish(self) -> int:
+        """All that was written lies there then; its size."""
+        assert self._sink is not None
+        if self._keep is not None:
+            content = self._sink.getvalue()
+            self._keep(self._path, content)
+            return content.size
+        self._sink.close()
+        return self._files.get_file_info(self._place).size
+
+    def abandon(self) -> None:
+        """Half a file is no file, though a stream that is dropped is kept by object stores."""
+        if self._sink is None or self._keep is not None:
+            return
+        with suppress(OSError, pa.ArrowException):
+            if self._writer is not None:
+                self._writer.close()
+            self._sink.close()
+        with suppress(OSError, pa.ArrowException):
+            self._files.delete_file(self._place)
+
     def _open(self, schema: pa.Schema) -> pq.ParquetWriter:
         """NaN is in no bound that Arrow writes, and Spark would skip its rows: floats have none."""
-        self._sink = self._files.open_output_stream(self._place)
+        held = self._keep is not None
+        self._sink = (
+            pa.BufferOutputStream() if held else self._files.open_output_stream(self._place)
+        )
         return pq.ParquetWriter(
             self._sink,
             with_field_ids(schema, self._target.field_ids),
