@@ -55,6 +55,7 @@ def store(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> S3Backend:
         "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ALLOW_HTTP": "true",
+        "AWS_METADATA_ENDPOINT": endpoint,  # nobody asks elsewhere for credentials
         "NO_PROXY": "127.0.0.1",
     }
     for name, value in told.items():
