@@ -33,6 +33,7 @@ class Reason(StrEnum):
     NO_STATE = "NO_STATE"  # the stored columns do not tell enough to merge
     NO_KEY = "NO_KEY"  # no output columns identify the affected rows
     SQL_NOT_FAITHFUL = "SQL_NOT_FAITHFUL"  # the compiler does not know a construct of the query
+    UNKNOWN_FUNCTION = "UNKNOWN_FUNCTION"  # a permanent function of somebody's own classes
     FORCED = "FORCED"  # the user asked for this strategy
     DEFINITION_CHANGED = "DEFINITION_CHANGED"  # the query is not the one the rows were built from
     FOREIGN_CHANGE = "FOREIGN_CHANGE"  # somebody else wrote to the stored table

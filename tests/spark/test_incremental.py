@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.lake import holding, transaction
+from dynamic_tables.lake.deltas import OpaqueQuery
 from dynamic_tables.lake.log import actions_of
 from dynamic_tables.lake.maintenance import Maintenance
+from dynamic_tables.lake.pinning import Reading
+from dynamic_tables.lake.references import find_references
 from oracle import bag, check
 
 pytestmark = pytest.mark.spark
@@ -157,3 +161,24 @@ def test_changes_travel_not_the_source(
     assert "BroadcastHashJoin" not in join()
     lake.refresh("grouped", strategy="keys")
     check(lake, "grouped")
+
+
+def test_functions_of_somebodys_classes_are_not_trusted(lake: dt.DynamicTables) -> None:
+    """They may fold rows; what is written in SQL can be read."""
+    lake.sql("CREATE FUNCTION of_classes AS 'com.example.Total'")
+    lake.sql("CREATE FUNCTION of_sql(x INT) RETURNS INT RETURN x + 1")
+    definition = lake.show("grouped").definition
+
+    def text(query: str) -> str:
+        found = {query: find_references(lake.spark, query)}
+        sources = {source.name.key: source.name for source in definition.sources}
+        opaque = OpaqueQuery(
+            lake.spark, Reading(found=found, views={}, sources=sources), definition
+        )
+        return opaque.text(query, definition.namespace)
+
+    assert "of_sql(k) AS x FROM _ivm_" in text("SELECT of_sql(k) AS x FROM fact")
+    for name in ("OF_CLASSES", "default.of_classes"):
+        with pytest.raises(NotIncremental, match="may fold rows") as told:
+            text(f"SELECT {name}(k) AS x FROM fact")
+        assert told.value.reason == "UNKNOWN_FUNCTION"

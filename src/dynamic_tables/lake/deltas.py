@@ -24,7 +24,7 @@ from dynamic_tables.compiler.references import (
     instant_sql,
     rewrite,
 )
-from dynamic_tables.compiler.refused import unfaithful
+from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.compiler.spelling import prints
 from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.lake import catalog, parts
@@ -39,6 +39,7 @@ from dynamic_tables.lake.sessions import RESULT_SETTINGS
 from dynamic_tables.lake.statements import shown, view_of_types
 from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN, quote
+from dynamic_tables.reasons import Reason
 
 DIALECT = "spark"
 KEYS = f"{RESERVED_PREFIX}keys"
@@ -63,8 +64,11 @@ class OpaqueQuery:
         self._names = {s.name.key: name for name, s in source_names(definition).items()}
 
     def text(self, query: str, namespace: tuple[str, str]) -> str:
-        tables = self._reading.found[query].tables
-        return rewrite(query, tables, lambda reference: self._table(reference, namespace))
+        """Raises NotIncremental if a function may do more than its name and arguments tell."""
+        found = self._reading.found[query]
+        for name in sorted(found.compiled_functions):
+            raise NotIncremental(Reason.UNKNOWN_FUNCTION, f"{name} may fold rows, or make some")
+        return rewrite(query, found.tables, lambda reference: self._table(reference, namespace))
 
     def _table(self, reference: TableReference, namespace: tuple[str, str]) -> str:
         name = catalog.resolve(self._session, reference, namespace)

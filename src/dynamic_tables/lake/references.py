@@ -85,6 +85,7 @@ class Found:
 
     references: list[Reference] = field(default_factory=list)
     functions: set[str] = field(default_factory=set)
+    compiled_functions: set[str] = field(default_factory=set)  # permanent, of somebody's classes
     clock_words: set[str] = field(default_factory=set)  # names that a column of the same name hides
 
     @property
@@ -296,8 +297,12 @@ class _Walk:
 
     def user_function(self, node: Java, parts: list[str]) -> None:
         """A function written in SQL runs its own text, which must be as harmless as the query."""
-        text = sql_function_text(self.spark, parts)
+        known = permanent_function(self.spark, parts)
+        if known is None:
+            return
+        text = sql_function_text(self.spark, known)
         if text is None:
+            self.found.compiled_functions.add(parts[-1])
             return
         below = find_references(self.spark, text)
         if below.references:
@@ -326,18 +331,22 @@ class _Walk:
         return StatementError(message, reason=reason, text=self.text, position=start, hint=hint)
 
 
-def sql_function_text(spark: SparkSession, parts: list[str]) -> str | None:
-    """The text of a permanent function written in SQL, as a query; None for all others."""
-    state = spark._jsparkSession.sessionState()
+def permanent_function(spark: SparkSession, parts: list[str]) -> Java | None:
+    """What the catalog has stored of a function that somebody made; None for Spark's own."""
+    catalog = jvm.session_catalog(spark)
     schema = parts[-2] if len(parts) > 1 else spark.catalog.currentDatabase()
-    identifier = jvm.function_identifier(spark, schema, parts[-1])
-    if not state.catalog().isPersistentFunction(identifier):
+    if not catalog.isPersistentFunction(jvm.function_identifier(spark, schema, parts[-1])):
         return None
-    stored = state.catalog().externalCatalog().getFunction(schema.lower(), parts[-1].lower())
+    return catalog.externalCatalog().getFunction(schema.lower(), parts[-1].lower())
+
+
+def sql_function_text(spark: SparkSession, stored: Java) -> str | None:
+    """The text of a permanent function written in SQL, as a query; None for all others."""
     kinds = jvm.java_class(spark, "org.apache.spark.sql.catalyst.catalog.UserDefinedFunction")
     if not kinds.isUserDefinedFunction(stored.className()):
         return None
-    function = kinds.fromCatalogFunction(stored, state.sqlParser())
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    function = kinds.fromCatalogFunction(stored, parser)
     expression = jvm.option(function.exprText())
     return f"SELECT {expression}" if expression else jvm.option(function.queryText())
 
