@@ -41,6 +41,10 @@ class Explanation:
         lines = [f"{self.table or 'the query'}: can be refreshed by {possible}"]
         if self.not_incremental:
             lines.append(f"not incremental: {self.not_incremental}")
+        elif others := [
+            f"{way.value} ({why.value})" for way, why in self.strategies.items() if why
+        ]:
+            lines.append(f"not by: {', '.join(others)}")
         if self.next_refresh:
             lines.append(f"next refresh of {self.next_refresh}")
         return "\n".join([*lines, *self.tree])

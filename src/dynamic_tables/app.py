@@ -390,14 +390,10 @@ class DynamicTables:
     def explain(self, query_or_name: str) -> Explanation:
         """How a query would be, or a table is, kept up to date."""
         try:
-            state = self._store.table(
-                qualify(split_name(query_or_name), self._lake.namespace()).key
-            )
-        except InvalidInput:
-            state = None  # not a name, so it is a query
-        if state is not None:
-            return self._explain_table(state)
-        return self._explain_query(query_or_name)
+            parts = split_name(query_or_name)
+        except InvalidInput:  # not a name, so it is a query
+            return self._explain_query(query_or_name)
+        return self._explain_table(self._state_of(parts))
 
     def _explain_query(self, query: str, before: str = "") -> Explanation:
         return explained(self._lake, self._declarations.defined(query, before), None)

@@ -94,12 +94,20 @@ class TableName:
         )
 
 
-def split_name(text: str) -> tuple[str, ...]:
+def split_name(text: str | TableName) -> tuple[str, ...]:
     """The parts of a dotted, possibly back-ticked name.
 
     >>> split_name("sales.`by.customer`")
     ('sales', 'by.customer')
     """
+    if not isinstance(text, (str, TableName)):
+        raise InvalidInput(
+            "a name is a text",
+            reason=Reason.BAD_NAME,
+            about=repr(text),
+            hint="several names are given one by one: refresh('a', 'b')",
+        )
+    text = str(text)
     parts: list[str] = []
     position, length = 0, len(text)
     while True:

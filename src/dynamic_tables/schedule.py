@@ -221,7 +221,8 @@ class Lag:
 
     table: TableName
     target_s: float | None  # None: no contract
-    behind_s: float | None  # None: no schedule has looked yet
+    behind_s: float | None  # at the last look, and since; None: nobody has looked yet
+    seen_s: float | None  # how long ago somebody looked: a schedule, or a refresh
     within: float | None  # share of the time within the target; None: no target
     next_refresh: datetime | None  # None: nothing to read, or nothing asks for it
 
@@ -229,6 +230,7 @@ class Lag:
         return {
             "target_s": self.target_s,
             "behind_s": self.behind_s,
+            "seen_s": self.seen_s,
             "within": self.within,
             "next_refresh": self.next_refresh.isoformat() if self.next_refresh else None,
         }
@@ -245,9 +247,9 @@ def lag_of(
 ) -> Lag:
     """The lag of one table now."""
     table_id = state.definition.table_id
-    target, behind = target_s(graph, table_id), None
+    target, behind, seen = target_s(graph, table_id), None, None
     if state.seen_at is not None:
-        since = state.behind_since
+        since, seen = state.behind_since, max((now - state.seen_at).total_seconds(), 0.0)
         behind = 0.0 if since is None else max((now - since).total_seconds(), 0.0)
     window = max((now - (watched.since or state.created_at)).total_seconds(), behind or 0.0)
     sighting = Sighting(
@@ -263,6 +265,7 @@ def lag_of(
         table=state.definition.name,
         target_s=target,
         behind_s=behind,
+        seen_s=seen,
         within=within,
         next_refresh=Schedule(graph, {table_id: sighting}, now, pace).next_refresh(table_id),
     )

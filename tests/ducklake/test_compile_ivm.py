@@ -451,6 +451,8 @@ def test_what_the_text_does_not_tell_needs_columns(lake: Lake, query: str) -> No
 
 
 TELLS = (
+    "SELECT r.a, r.b FROM r SEMI JOIN s ON r.a = s.a",
+    "SELECT r.a FROM r ANTI JOIN s ON r.a = s.a AND s.d > 1",
     "SELECT a, count(*) AS n FROM r GROUP BY a",
     "SELECT abs(a) AS a FROM r GROUP BY a",
     "SELECT a AS k, b FROM r WHERE a > 0 ORDER BY k",

@@ -149,7 +149,12 @@ def check_stable(expression: exp.Expr) -> None:
             raise unfaithful(f"{name}(…), which makes rows of its own")
         unordered = isinstance(node, NEEDS_ORDER) and not node.find(exp.Order)
         if isinstance(node, exp.Window) and not node.args.get("order"):
-            unordered = any(isinstance(part, POINTS_AT_ROWS) for part in _called(node))
+            for part in _called(node):
+                if isinstance(part, POINTS_AT_ROWS):
+                    what = f"{function_name(part)} over a window without ORDER BY"
+                    raise NotIncremental(
+                        Reason.NON_DETERMINISTIC, f"{what} may differ between runs"
+                    )
         if isinstance(node, UNSTABLE_KINDS) or name in UNSTABLE or unordered:
             inside = (
                 node.find_ancestor(exp.Window) if name in ("first_value", "last_value") else None

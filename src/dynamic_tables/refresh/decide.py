@@ -193,13 +193,15 @@ def possible(plan: DeltaPlan | NotIncremental, definition: Definition) -> Possib
 
 
 def _check_possible(plan: DeltaPlan, definition: Definition, wanted: Strategy) -> None:
-    reason = possible(plan, definition).get(wanted, Reason.NOT_INCREMENTAL)
+    found = possible(plan, definition)
+    reason = found.get(wanted, Reason.NOT_INCREMENTAL)
     if reason is not None:
+        ways = ", ".join(way.value for way, why in found.items() if why is None)
         raise InvalidInput(
             f"strategy {wanted.value!r} is not possible for this query: {reason.value}",
             reason=Reason.NOT_INCREMENTAL,
             about=str(definition.name),
-            hint="EXPLAIN DYNAMIC TABLE shows the strategies that are",
+            hint=f"possible are {ways}; docs/reasons.md says what {reason.value} means",
         )
 
 

@@ -19,6 +19,8 @@ from dynamic_tables.render.refreshes import near, pins_text, records_table
 from dynamic_tables.schedule import Lag
 from dynamic_tables.store import Claim
 
+FRESH_LOOK_S = 60.0  # what was seen longer ago may have changed
+
 
 def tables_table(
     states: Sequence[TableState], lags: Sequence[Lag] = (), claims: Sequence[Claim] = ()
@@ -48,6 +50,8 @@ def behind_text(lag: Lag) -> Cell:
     if lag.behind_s is None:
         return ""
     now = duration_text(float(round(lag.behind_s))) if round(lag.behind_s) else "no"
+    if now == "no" and (lag.seen_s or 0.0) > FRESH_LOOK_S:
+        now = f"not {duration_text(float(round(lag.seen_s or 0.0)))} ago"
     if lag.target_s is None or lag.within is None:
         return now
     late = lag.behind_s > lag.target_s

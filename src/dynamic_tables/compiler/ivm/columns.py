@@ -24,6 +24,18 @@ def is_table(source: object) -> TypeGuard[exp.Table]:
     return isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
 
 
+def named_sources(scope: Scope) -> dict[str, tuple[exp.Expr, object]]:
+    """What a SELECT reads, by the names it has there: the place in the text, and what is meant.
+
+    Those of SEMI and ANTI joins too, which sqlglot's `selected_sources` leaves out.
+    """
+    return {
+        name: (node, scope.sources[name])
+        for name, node in scope.references
+        if name in scope.sources
+    }
+
+
 def infer_columns(scopes: Iterable[Scope], known: Known) -> dict[int, set[str]]:
     """The columns that the text names, for every place in FROM."""
     told: dict[int, set[str]] = {place: set() for place in known}
@@ -52,7 +64,7 @@ class _Inference:
         self._scope = scope
         self._known = known
         self._told = told
-        self._sources = {name.lower(): s for name, (_, s) in scope.selected_sources.items()}
+        self._sources = {name.lower(): s for name, (_, s) in named_sources(scope).items()}
         self._select = scope.expression if isinstance(scope.expression, exp.Select) else None
         self._aliases = {
             item.alias.lower(): item
@@ -117,7 +129,7 @@ class _Inference:
         """What an alias means here; a subquery sees those of the queries around it."""
         scope: Scope | None = self._scope
         while scope is not None:
-            for name, (_, source) in scope.selected_sources.items():
+            for name, (_, source) in named_sources(scope).items():
                 if name.lower() == alias:
                     return source
             scope = scope.parent

@@ -16,7 +16,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from dynamic_tables.compiler import functions
-from dynamic_tables.compiler.ivm.columns import infer_columns, is_table
+from dynamic_tables.compiler.ivm.columns import infer_columns, is_table, named_sources
 from dynamic_tables.compiler.parsing import parse, parse_all
 from dynamic_tables.errors import UnsupportedSQLError
 from dynamic_tables.names import COMPILER_PREFIX, RESERVED_PREFIX, SUBSTITUTED
@@ -170,7 +170,7 @@ class Reader:
 
     def _tables(self, ast: exp.Query, scopes: Iterable[Scope]) -> list[exp.Table]:
         """Every place that names a source; common table expressions are none."""
-        pairs = [pair for scope in scopes for pair in scope.selected_sources.values()]
+        pairs = [pair for scope in scopes for pair in named_sources(scope).values()]
         known = {id(node) for node, _ in pairs}
         for node in ast.find_all(exp.Table):
             if not isinstance(node.this, exp.Identifier):
