@@ -85,7 +85,7 @@ def ways(
 
 
 def measure(
-    tables: dt.DynamicTables, name: str, query: str, strategies: list[str], rounds: int
+    tables: dt.DynamicTables, name: str, query: str, strategies: list[str], turn: int
 ) -> dict[str, Measured]:
     def refresh(strategy: str | None) -> int:
         table = f"{name}_{strategy or 'auto'}"
@@ -96,7 +96,7 @@ def measure(
         "recompute": lambda _: tables.sql(f"INSERT OVERWRITE {name}_whole {query}"),
         "refresh": lambda _: refresh(None),
     } | {s: lambda _, s=s: refresh(s) for s in strategies}
-    return in_turn(tables.spark, found, rounds=rounds)
+    return in_turn(tables.spark, found, rounds=1, turn=turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def main() -> None:
                 number += 1
                 change(tables, size, keys, number, mixed=kind == MIXED)
                 for title, (name, query) in zip(queries, named.items(), strict=True):
-                    found[title].append(measure(tables, name, query, strategies[name], 1))
+                    found[title].append(measure(tables, name, query, strategies[name], number))
             now = [Cell(title, kind, size, merge_rounds(some)) for title, some in found.items()]
             print("\n".join(line for cell in now for line in cell.lines()), flush=True)
             cells += now if share else []

@@ -123,6 +123,37 @@ def test_the_other_storage_is_advised_where_it_pays() -> None:
 
 
 @pytest.mark.parametrize(
+    ("times", "ways"),
+    [
+        (1, ("merge", "merge", "keys")),
+        (10, ("merge", "merge", "keys")),
+        (100, ("merge", "full", "full")),
+        (1000, ("merge", "full", "full")),
+    ],
+)
+def test_rows_that_go_may_take_the_greatest_value_along(
+    times: int, ways: tuple[str, str, str]
+) -> None:
+    """As measured at 20 million rows and a million groups: inserts, mixed changes, and `keys`."""
+    adds = Sizes(
+        changed_rows=2_000 * times,
+        changed_bytes=20_000 * times,
+        source_bytes=410 * MB,
+        stored_bytes=20 * MB,
+        stored_rows=1_000_000,
+    )
+    shape = costs.Shape(joins=False, linear=False, merges_in_place=True, extremes=True)
+    merge, full, keys = Strategy.MERGE, Strategy.FULL, Strategy.KEYS
+
+    def cheapest(sizes: Sizes, *among: Strategy) -> str:
+        return costs.cheapest(costs.estimates(among, sizes, shape, ())).strategy.value
+
+    mixed = replace(adds, only_adds=False)
+    found = cheapest(adds, merge, full), cheapest(mixed, merge, full), cheapest(mixed, keys, full)
+    assert found == ways
+
+
+@pytest.mark.parametrize(
     ("beside", "ways"),
     [
         (True, {1: "merge", 100: "merge", 1000: "merge", 5000: "full"}),

@@ -59,6 +59,14 @@ class Merging:
                 return Reason.NO_INVERSE
         return None
 
+    def may_need_rows(self, types: Mapping[str, str]) -> bool:
+        """Whether groups may need their rows when one of them goes: the least or greatest value
+        may be gone, and nothing is taken from floating sums."""
+        return any(
+            fold.kind in (Kind.MIN, Kind.MAX) or self.type_of(name, types) in FLOATING
+            for (name, _), fold in zip(self.aggregate.aggregates, self.folds, strict=True)
+        )
+
     # What changed
 
     def parts(self, emitter: Emitter, deltas: Deltas) -> str | None:

@@ -164,6 +164,8 @@ class Sizes:
     changed_bytes: int
     source_bytes: int
     stored_bytes: int
+    stored_rows: int | None = None  # None: nothing tells without a job
+    only_adds: bool = True  # no row of a source went or became another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from dynamic_tables.lake.base import (
 )
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
-from dynamic_tables.lake.log import changed_rows
+from dynamic_tables.lake.log import changed_rows, only_adds
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import (
     hidden_sources,
@@ -207,6 +207,8 @@ class SparkLake(StoredTables, SourceTables):
             changed_bytes=changed_bytes,
             source_bytes=source_bytes,
             stored_bytes=self.stored_bytes(definition),
+            stored_rows=self.row_count(definition),
+            only_adds=all(map(only_adds, commits)),
         )
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:

@@ -145,6 +145,8 @@ NO_DATA_OPERATIONS = frozenset({
 })  # fmt: skip
 
 
+ADDING_OPERATIONS = frozenset({"WRITE", "STREAMING UPDATE"})
+
 # How many rows an operation changed, by its metrics: an update is two rows of the change feed.
 _CHANGED_ROWS = {
     "WRITE": {"numOutputRows": 1},
@@ -170,6 +172,16 @@ def changed_rows(commits: Iterable[Commit]) -> int | None:
             return None
         total += sum(times * int(commit.metrics.get(name, 0)) for name, times in known.items())
     return total
+
+
+def only_adds(commit: Commit) -> bool:
+    """Whether a commit leaves all rows as they are that were there before it."""
+    if not commit.changes_data:
+        return True
+    if commit.operation == "MERGE":  # our own commits tell like one
+        went = (commit.metrics.get(f"numTargetRows{how}") for how in ("Updated", "Deleted"))
+        return all(number == "0" for number in went)
+    return commit.operation in ADDING_OPERATIONS and not commit.replaces
 
 
 def _stamp(text: str | None) -> Stamp | None:

@@ -213,6 +213,7 @@ class Maintenance:
         keys.createOrReplaceTempView(MERGED.keys)
         if not is_empty(keys):
             few = False
+            self._named_keys(keys, made)
             new = new.unionAll(self._typed(found.recomputed))
         difference = bags.replaced(new, rows.frame, groups)
         return self._found(Strategy.MERGE, difference, of_few=few)
@@ -226,6 +227,13 @@ class Maintenance:
             return stored
         return of_keys(stored, groups.frame, self._plan.group_columns())
 
+    def _named_keys(self, keys: DataFrame, made: jvm.Held) -> DataFrame:
+        """The keys of groups that need their rows; of many it is told how many they are."""
+        if not made.is_local:
+            keys = self._holder.for_joins(keys)
+            keys.createOrReplaceTempView(MERGED.keys)
+        return keys
+
     def _joined(self, found: Merge, joined: str, beside: str) -> Found:
         """Many groups: each beside its stored row, in one pass over the stored table."""
         groups = checkpointed(self._holder.sql(joined))
@@ -238,6 +246,7 @@ class Maintenance:
         if are_known:
             differing = keeping.result()
             return Found(Delta(strategy=Strategy.MERGE, changes=differing.held.size), differing)
+        self._holder.for_joins(keys).createOrReplaceTempView(MERGED.keys)
         new = self._typed(found.recomputed)
         old = groups.where(NEEDS_ROWS).select(f"{OLD}.*").where(f"{bags.PLACE} IS NOT NULL")
         apart = bags.replaced(new, old, self._plan.group_columns())
@@ -254,6 +263,7 @@ class Maintenance:
         groups.createOrReplaceTempView(MERGED.keys)
         if is_empty(groups):
             return self._appended(new, made)
+        groups = self._named_keys(groups, made)
         new = new.unionAll(self._typed(found.recomputed))
         in_parts = self._definition.in_parts
         assert in_parts is not None

@@ -32,7 +32,10 @@ MARGIN_S = 0.5  # and by so many seconds: small tables are not worth an argument
 FEW, FEW_BYTES = 10_000, 100_000  # rows; bytes where nobody counted rows
 COMPARING = 3 * BYTES_PER_S  # to compare many changes with stored rows at all
 CHANGED, COMPARED, MERGED, STORED = 4.0, 10.0, 3.0, 1.0
-SEARCHED, SEARCHED_FOR_MANY = 0.6, 2.0
+# Sources are searched for few keys; for many, which are joined; for all that nobody has counted.
+# On top of that comes the share of the keys that is affected: their rows are computed anew.
+SEARCHED, SEARCHED_FOR_MANY, SEARCHED_FOR_ANY = 0.6, 0.3, 2.0
+AFFECTED = 4.0
 FOLDING = 5.0  # times as long as reading rows that are stored in place
 PAYS = 0.5  # so much cheaper refreshes are worth dearer reads
 
@@ -44,6 +47,7 @@ class Shape:
     joins: bool  # changes are joined with rows of the sources
     linear: bool  # the changes of the result are the query over the changes of the sources
     merges_in_place: bool = False  # many groups are merged beside their stored rows
+    extremes: bool = False  # groups may need their rows when one of them goes: MIN, MAX
 
 
 def estimates(
@@ -62,17 +66,24 @@ def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) 
     elif not _changes_much(sizes):
         weight = CHANGED * changed + SEARCHED * searched + STORED * stored
     elif stored == 0:
-        weight = CHANGED * changed + SEARCHED_FOR_MANY * searched
+        weight = CHANGED * changed + _searching(sizes) * searched
     else:
         beside = strategy is Strategy.MERGE and shape.merges_in_place
         compared = MERGED if beside else COMPARED
-        weight = COMPARING + compared * changed + SEARCHED_FOR_MANY * searched + STORED * stored
+        weight = COMPARING + compared * changed + _searching(sizes) * searched + STORED * stored
     return Estimate(
         strategy=strategy,
         bytes=changed + searched + stored,
         weight=round(weight),
         seconds=FIXED_S + corrected * weight / BYTES_PER_S,
     )
+
+
+def _searching(sizes: Sizes) -> float:
+    """What a byte of a source weighs that many keys are looked for in."""
+    if sizes.changed_rows is None or not sizes.stored_rows:
+        return SEARCHED_FOR_ANY
+    return SEARCHED_FOR_MANY + AFFECTED * min(1.0, sizes.changed_rows / sizes.stored_rows)
 
 
 def _changes_much(sizes: Sizes) -> bool:
@@ -84,6 +95,8 @@ def _changes_much(sizes: Sizes) -> bool:
 def _read(strategy: Strategy, sizes: Sizes, shape: Shape) -> tuple[int, int, int]:
     """The bytes that a strategy reads: of changes, of sources, and of stored rows."""
     joined = sizes.source_bytes if shape.joins else 0
+    if strategy in (Strategy.MERGE, Strategy.FOLD) and shape.extremes and not sizes.only_adds:
+        joined = sizes.source_bytes  # of groups whose least or greatest value may have gone
     match strategy:
         case Strategy.FULL:
             return 0, sizes.source_bytes, 0

@@ -144,7 +144,12 @@ def _shape(plan: DeltaPlan, definition: Definition) -> costs.Shape:
     beside = isinstance(merging, Merging) and Joined(merging).is_possible(
         plan.dialect, definition.types
     )
-    return costs.Shape(joins=plan.scans > 1, linear=plan.monotone, merges_in_place=beside)
+    return costs.Shape(
+        joins=plan.scans > 1,
+        linear=plan.monotone,
+        merges_in_place=beside,
+        extremes=isinstance(merging, Merging) and merging.may_need_rows(definition.types),
+    )
 
 
 def storages(facts: Facts) -> tuple[costs.StorageCost, ...]:
