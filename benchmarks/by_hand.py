@@ -196,7 +196,7 @@ class Contest:
         for target, way in self._ways.items():
             session = self._tuned if way.tuned else self._tables.spark
             found[way.title] = lambda _, t=target, w=way, s=session: _silent(w.step(s, t, version))
-        return in_turn(self._tables.spark, found, rounds=1)
+        return in_turn(self._tables.spark, found, rounds=1, turn=version)
 
     def _refresh(self, table: str) -> int:
         return self._tables.refresh(table)[table].work.spark_jobs or 0

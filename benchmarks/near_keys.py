@@ -42,7 +42,7 @@ def queries() -> dict[tuple[str, str], tuple[str, str]]:
     }
 
 
-def measure(tables: dt.DynamicTables, name: str, query: str) -> dict[str, Measured]:
+def measure(tables: dt.DynamicTables, name: str, query: str, turn: int) -> dict[str, Measured]:
     def refresh(way: str, strategy: str | None) -> int:
         table = f"{name}_{way}"
         return tables.refresh(table, strategy=strategy)[table].work.spark_jobs or 0
@@ -52,7 +52,7 @@ def measure(tables: dt.DynamicTables, name: str, query: str) -> dict[str, Measur
         "refresh": lambda _: refresh("auto", None),
         "keys": lambda _: refresh("keys", "keys"),
     }
-    return in_turn(tables.spark, ways, rounds=1)
+    return in_turn(tables.spark, ways, rounds=1, turn=turn)
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
                     f"INSERT INTO fact{source} SELECT id, {first} + id, id FROM range({NEAR})"
                 )
             for case, (name, query) in queries().items():
-                once = measure(tables, name, query)
+                once = measure(tables, name, query, number)
                 found[case] += [once] if number >= 0 else []
     cells = [Cell(title, kind, NEAR, merge_rounds(some)) for (kind, title), some in found.items()]
     text = "\n".join([HEADING, *(line for cell in cells for line in cell.lines())])

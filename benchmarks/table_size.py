@@ -60,7 +60,7 @@ def measured(rows: int, rounds: int) -> dict[str, Measured]:
         all_rounds = []
         for number in range(-1, rounds):
             come(tables, number)
-            all_rounds.append(in_turn(tables.spark, found, rounds=1))
+            all_rounds.append(in_turn(tables.spark, found, rounds=1, turn=number))
         return merge_rounds(all_rounds[1:])
 
 
