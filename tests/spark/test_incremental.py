@@ -157,6 +157,9 @@ def test_changes_travel_not_the_source(
         return found._jdf.queryExecution().executedPlan().toString()
 
     assert "BroadcastHashJoin" in join()
+    with monkeypatch.context() as patched:  # long texts: few rows, many bytes
+        patched.setattr(holding, "IN_MEMORY", 0)
+        assert "BroadcastHashJoin" not in join()
     session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")  # the user's word
     assert "BroadcastHashJoin" not in join()
     lake.refresh("grouped", strategy="keys")

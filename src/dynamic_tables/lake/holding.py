@@ -14,6 +14,7 @@ from dynamic_tables.lake.sessions import small_queries
 
 SMALL_CHANGES = 10_000  # rows of a difference up to which it is held in the driver
 SMALL_BYTES = 10 * 2**20
+IN_MEMORY = 8  # times as large as Spark takes rows for: objects, and the columns beside the keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,17 @@ class Holder:
         """Compute a frame that others are joined with, once."""
         return self.sent_along(self.held(frame)).frame
 
-    def sent_along(self, held: jvm.Held) -> jvm.Held:
+    def sent_along(self, held: jvm.Held, *, of: DataFrame | None = None) -> jvm.Held:
         """Rows that a join brings to the rows of the other side, instead of shuffling both, if
-        Spark would do so if it knew how few they are: what comes of a change feed has no size."""
-        bytes_at_most = jvm.broadcast_bytes(self._session)
-        if held.is_local or held.size * jvm.row_bytes(held.frame) > bytes_at_most:
+        Spark would do so if it knew how few they are: what comes of a change feed has no size.
+
+        `of`: the frame that was computed, if the rows are a part of it.
+        """
+        at_most = jvm.broadcast_bytes(self._session)
+        if held.is_local or held.size * jvm.row_bytes(held.frame) > at_most:
+            return held
+        taken = jvm.computed_bytes(held.frame if of is None else of)  # texts may be of any length
+        if taken is None or taken > IN_MEMORY * at_most:
             return held
         return replace(held, frame=F.broadcast(held.frame), is_sent_along=True)
 

@@ -214,6 +214,18 @@ def row_bytes(frame: DataFrame) -> int:
     return ROW_OVERHEAD_BYTES + frame._jdf.schema().defaultSize()
 
 
+def computed_bytes(frame: DataFrame) -> int | None:
+    """What a frame takes that was checkpointed, in memory and on disk; None for any other."""
+    plan = frame._jdf.queryExecution().analyzed()
+    if class_name(plan) != "LogicalRDD":
+        return None
+    number = plan.rdd().id()
+    for info in scala_context(frame.sparkSession).getRDDStorageInfo():
+        if info.id() == number:
+            return info.memSize() + info.diskSize()
+    return None
+
+
 def _local(frame: DataFrame, rows: Java, size: int) -> Held:
     session = frame.sparkSession
     local = session._jsparkSession.createDataFrame(rows, frame._jdf.schema())

@@ -222,7 +222,8 @@ class Maintenance:
         """Stored rows without most of those that the join would shuffle for nothing."""
         if (self.cardinality_ratio or 1.0) > MOST:
             return stored
-        groups = self._holder.sent_along(replace(made, frame=made.frame.select(*keys)))
+        known = replace(made, frame=made.frame.select(*keys))
+        groups = self._holder.sent_along(known, of=made.frame)
         if not groups.is_sent_along:
             return stored
         return of_keys(stored, groups.frame, self._plan.group_columns())
