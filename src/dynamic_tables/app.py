@@ -25,6 +25,7 @@ from dynamic_tables.model import (
     TableState,
     utc_now,
 )
+from dynamic_tables.named import Named
 from dynamic_tables.names import TableName, qualify, split_name
 from dynamic_tables.options import Options, parse_kwargs
 from dynamic_tables.reasons import Reason
@@ -68,7 +69,7 @@ class DynamicTables:
         say: Callable[[str], None],
         after_statement: Callable[[str], None] | None = None,
     ) -> None:
-        self._lake, self._store = lake, store
+        self._lake, self._store, self._named = lake, store, Named(lake, store)
         self.settings = settings
         self._context = Context(lake=lake, store=store, settings=settings, clock=clock)
         self._declarations = Declarations(self._context, say)
@@ -117,10 +118,10 @@ class DynamicTables:
             case ddl.CreateStatement():
                 return self._declarations.create(statement)
             case ddl.AlterStatement():
-                return self._alter(self._state_of(statement.parts), statement.action)
+                return self._alter(self._named.state(statement.parts), statement.action)
             case ddl.RefreshStatement():
                 return self._refresh(
-                    [self._state_of(parts) for parts in statement.tables],
+                    [self._named.state(parts) for parts in statement.tables],
                     upstream=statement.upstream,
                     forced=Strategy.FULL if statement.full else None,
                     on_error="raise",
@@ -128,17 +129,17 @@ class DynamicTables:
             case ddl.ExplainStatement(target=ddl.CreateStatement() as create):
                 return self._explain_query(create.query, create.before)
             case ddl.ExplainStatement(target=tuple() as parts):
-                return self._explain_table(self._state_of(parts))
+                return self._explain_table(self._named.state(parts))
             case ddl.ShowStatement():
                 return self.list()
             case ddl.DescribeStatement():
-                return self._state_of(statement.parts)
+                return self._named.state(statement.parts)
             case ddl.DropStatement():
                 return self._drop(
                     statement.parts, if_exists=statement.if_exists, cascade=statement.cascade
                 )
             case ddl.OptimizeStatement():
-                return self._optimize(self._state_of(statement.parts))
+                return self._optimize(self._named.state(statement.parts))
         raise InvalidInput("not a statement", reason=Reason.SYNTAX, about=repr(statement))
 
     def _pass_through(self, text: str) -> Any:
@@ -183,7 +184,7 @@ class DynamicTables:
         self, name: str, *, rename_to: str | None = None, unset: Sequence[str] = (), **options: Any
     ) -> Declared:
         """Change options, or the name."""
-        state = self._state(name)
+        state = self._named.state(name)
         if rename_to is not None:
             if unset or options:
                 raise InvalidInput(
@@ -198,7 +199,7 @@ class DynamicTables:
             declared = self._declarations.unset_options(state, tuple(unset))
             if not values:
                 return declared
-            state = self._state(name)
+            state = self._named.state(name)
         return self._declarations.set_options(state, values)
 
     def _alter(self, state: TableState, action: Any) -> Declared:
@@ -229,10 +230,10 @@ class DynamicTables:
                 self._store.set_status(key, Status.ACTIVE)
 
     def suspend(self, name: str) -> Declared:
-        return self._alter(self._state(name), ddl.Suspend())
+        return self._alter(self._named.state(name), ddl.Suspend())
 
     def resume(self, name: str) -> Declared:
-        return self._alter(self._state(name), ddl.Resume())
+        return self._alter(self._named.state(name), ddl.Resume())
 
     def drop(
         self, name: str, *, if_exists: bool = False, cascade: bool = False
@@ -244,27 +245,20 @@ class DynamicTables:
         state = self._store.table(qualify(parts, self._lake.namespace()).key)
         if state is None and if_exists:
             return []
-        return self._declarations.drop(self._state_of(parts), cascade=cascade)
+        return self._declarations.drop(self._named.state(parts), cascade=cascade)
 
     def optimize(self, name: str) -> TableName:
         """Compact the stored table, in the order of its ROW_GROUPS BY if it has one; no row
         changes."""
-        return self._optimize(self._state(name))
+        return self._optimize(self._named.state(name))
 
     def rorder(self, name: str, **how: Any) -> RorderReport:
         """`dynamic_tables.rorder` of a dynamic table, or of any Delta table of the lake."""
-        return rorder(self._place(name), **how, spark=self.spark)
+        return rorder(self._named.place(name), **how, spark=self.spark)
 
     def rorder_plan(self, name: str, **how: Any) -> RorderPlan:
         """What `rorder` could do, and which way is best; nothing is written."""
-        return rorder_plan(self._place(name), **how, spark=self.spark)
-
-    def _place(self, name: str) -> str:
-        """Where a dynamic table is stored; any other table is known by its name."""
-        if "/" in name:
-            return name
-        state = self._store.table(qualify(split_name(name), self._lake.namespace()).key)
-        return state.definition.location if state is not None else name
+        return rorder_plan(self._named.place(name), **how, spark=self.spark)
 
     def _optimize(self, state: TableState) -> TableName:
         self._lake.optimize(state.definition)
@@ -288,7 +282,7 @@ class DynamicTables:
                 hint="one of " + ", ".join(get_args(OnError)),
             )
         return self._refresh(
-            [self._state(name) for name in names],
+            [self._named.state(name) for name in names],
             upstream=upstream,
             forced=_strategy(strategy, names),
             on_error=on_error,
@@ -322,7 +316,7 @@ class DynamicTables:
 
     def plan(self, *names: str) -> Sequence[Planned]:
         """What the next refresh would do to each table, and why."""
-        wanted = frozenset(self._state(name).definition.table_id for name in names)
+        wanted = frozenset(self._named.state(name).definition.table_id for name in names)
         return preview(self._context, Request(table_ids=wanted or None))
 
     # Reading
@@ -330,8 +324,8 @@ class DynamicTables:
     def read(self, names: str | Sequence[str], *, version: int | None = None) -> Any:
         """A table as a DataFrame; several names give a dict of DataFrames, all at one cut."""
         if isinstance(names, str):
-            return self._read(self._loaded(names).definition, version)
-        states = {name: self._loaded(name) for name in names}
+            return self._read(self._named.loaded(names).definition, version)
+        states = {name: self._named.loaded(name) for name in names}
         ids = [state.definition.table_id for state in states.values()]
         builds = common_states(ids, current_builds(self.graph(), self._store))
         if builds is None:
@@ -352,7 +346,7 @@ class DynamicTables:
 
     def changes(self, name: str, start: int, end: int) -> Any:
         """What changed in a table between two of its versions: declared columns and the feed's."""
-        definition = self._loaded(name).definition
+        definition = self._named.loaded(name).definition
         with at_versions(self._lake, definition, start, end):
             return self._lake.changes(definition, start, end)
 
@@ -361,12 +355,12 @@ class DynamicTables:
         return self._store.tables()
 
     def show(self, name: str) -> TableState:
-        return self._state(name)
+        return self._named.state(name)
 
     def lags(self, *names: str) -> Sequence[Lag]:
         """How far tables are behind, in the order of `list`, by the last look of `run` or a
         worker."""
-        states = [self._state(name) for name in names] or self._store.tables()
+        states = [self._named.state(name) for name in names] or self._store.tables()
         graph, now, pace = self.graph(), self._store.now(), Pace.of(self.settings)
         return [self._lag(state, graph, now, pace) for state in states]
 
@@ -380,7 +374,7 @@ class DynamicTables:
 
     def history(self, name: str | None = None, *, limit: int = 50) -> Sequence[RefreshRecord]:
         """Past refreshes, newest first."""
-        table_id = self._state(name).definition.table_id if name is not None else None
+        table_id = self._named.state(name).definition.table_id if name is not None else None
         return self._store.history(table_id, limit)
 
     def graph(self) -> Graph:
@@ -393,7 +387,7 @@ class DynamicTables:
             parts = split_name(query_or_name)
         except InvalidInput:  # not a name, so it is a query
             return self._explain_query(query_or_name)
-        return self._explain_table(self._state_of(parts))
+        return self._explain_table(self._named.state(parts))
 
     def _explain_query(self, query: str, before: str = "") -> Explanation:
         return explained(self._lake, self._declarations.defined(query, before), None)
@@ -404,7 +398,7 @@ class DynamicTables:
 
     def verify(self, name: str) -> Verification:
         """Compare a table with its query at the recorded cut, both ways, as bags of rows."""
-        state = self._loaded(name)
+        state = self._named.loaded(name)
         definition, build = state.definition, state.build
         assert build is not None
         label = f"verify {definition.name}"
@@ -424,33 +418,6 @@ class DynamicTables:
     def rebuild(self) -> Sequence[TableName]:
         """Make a lost store anew from the definitions and commits in the lake."""
         return rebuild_store(self._lake, self._store)
-
-    def _state(self, name: str) -> TableState:
-        return self._state_of(split_name(name))
-
-    def _state_of(self, parts: ddl.Parts) -> TableState:
-        name = qualify(parts, self._lake.namespace())
-        state = self._store.table(name.key)
-        if state is None:
-            known = ", ".join(str(s.definition.name) for s in self._store.tables()[:10])
-            raise InvalidInput(
-                "there is no dynamic table of this name",
-                reason=Reason.UNKNOWN_TABLE,
-                about=str(name),
-                hint=f"there are: {known}" if known else "CREATE DYNAMIC TABLE … makes one",
-            )
-        return state
-
-    def _loaded(self, name: str) -> TableState:
-        state = self._state(name)
-        if state.build is None:
-            raise Refused(
-                "the table is declared but not loaded yet",
-                reason=Reason.NOT_INITIALIZED,
-                about=str(state.definition.name),
-                hint=f"REFRESH DYNAMIC TABLE {state.definition.name}",
-            )
-        return state
 
 
 def _strategy(name: str | None, tables: Sequence[str]) -> Strategy | None:

@@ -81,7 +81,7 @@ class Reason(StrEnum):
     BAD_NAME = "BAD_NAME"  # the catalog cannot hold this name
     RESERVED_NAME = "RESERVED_NAME"  # the name belongs to the product
     CYCLE = "CYCLE"  # the table would read itself
-    ANALYSIS_FAILED = "ANALYSIS_FAILED"  # Spark does not accept the query
+    ANALYSIS_FAILED = "ANALYSIS_FAILED"  # the query means nothing: a column that is not there …
     ALREADY_EXISTS = "ALREADY_EXISTS"  # the name is taken
     UNKNOWN_TABLE = "UNKNOWN_TABLE"  # no dynamic table of this name
     HAS_CHILDREN = "HAS_CHILDREN"  # other dynamic tables read this one

@@ -505,6 +505,50 @@ def test_refused(query: str) -> None:
     assert refused.value.reason == REFUSED[query]
 
 
+MISTAKEN = {
+    "SELECT nope FROM r": "Column 'nope' could not be resolved",
+    "SELECT a FROM r, s": "Column 'a' could not be resolved",
+    "SELECT x.b FROM r": "Column 'b' could not be resolved for table: 'x'",
+    "SELECT x.b FROM r AS x JOIN s AS x ON true": "two tables are called x",
+    "SELECT b FROM r JOIN s USING (b)": "Cannot automatically join: b",
+    "SELECT b FROM r GROUP BY 3": "Unknown output column: 3",
+}
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+@pytest.mark.parametrize("query", MISTAKEN)
+def test_mistakes_are_called_mistakes(query: str, dialect: str) -> None:
+    with pytest.raises(dt.UnsupportedSQLError) as refused:
+        dt.compile_ivm(query, dialect=dialect, sources=COLUMNS)
+    assert refused.value.reason == "ANALYSIS_FAILED"
+    assert MISTAKEN[query] in str(refused.value)
+    assert "Line" not in str(refused.value)
+
+
+@pytest.mark.parametrize("operation", ["UNION ALL", "UNION", "INTERSECT", "EXCEPT"])
+def test_a_set_operation_of_unequal_columns_is_refused(operation: str) -> None:
+    with pytest.raises(dt.UnsupportedSQLError, match="of 1 and 2 columns"):
+        dt.compile_ivm(f"SELECT a FROM r {operation} SELECT a, d FROM s", sources=COLUMNS)
+
+
+FIELDS = (
+    "SELECT info.city FROM people",
+    "SELECT p.info.city, p.info.zip.code AS code FROM people p",
+    "SELECT people.info.city AS c, count(*) AS n FROM people GROUP BY people.info.city",
+    "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM people q WHERE q.info.city = p.info.city)",
+)
+
+
+@pytest.mark.parametrize("query", FIELDS)
+def test_fields_of_structs(lake: Lake, query: str) -> None:
+    lake.run("CREATE TABLE people (id INT, info STRUCT(city TEXT, zip STRUCT(code INT)))")
+    lake.run("INSERT INTO people VALUES (1, {'city': 'Bern', 'zip': {'code': 3000}}), (2, NULL)")
+    plan = lake.compiled(query, sources={"people": {"columns": ["id", "info"]}})
+    lake.run("UPDATE people SET info = {'city': 'Thun', 'zip': {'code': 3600}} WHERE id = 2")
+    lake.run("INSERT INTO people SELECT * FROM people WHERE id = 1")
+    lake.maintain(plan)
+
+
 REFUSED_FOR_SPARK = {
     "SELECT session_window(ts, '5 minutes') AS w, count(*) AS n FROM r GROUP BY 1": (
         "SQL_NOT_FAITHFUL"

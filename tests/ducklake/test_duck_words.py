@@ -24,6 +24,18 @@ def test_names_are_names(tables: dt.DynamicTables) -> None:
     assert unknown.value.reason == "UNKNOWN_TABLE"
 
 
+def test_a_hint_names_the_nearest_tables(tables: dt.DynamicTables) -> None:
+    tables.sql("CREATE TABLE r (a INT)")
+    for number in range(12):
+        tables.create(f"a{number:02}", "SELECT a FROM r", initialize="on_schedule")
+    tables.create("orders_by_day", "SELECT a FROM r", initialize="on_schedule")
+    with pytest.raises(dt.InvalidInput) as unknown:
+        tables.show("order_by_day")
+    hint = str(unknown.value.hint)
+    assert hint.startswith("there are: main.orders_by_day, ")
+    assert len(hint.split(", ")) == 10
+
+
 def test_strategies_that_are_not_possible(tables: dt.DynamicTables) -> None:
     tables.sql("CREATE TABLE r (a INT, b INT)")
     tables.create("kept", "SELECT a FROM r WHERE b > 1")

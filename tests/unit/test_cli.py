@@ -354,16 +354,28 @@ def test_create_from_a_file(fake: Callable[[Any], FakeTables], tmp_path: Path) -
     assert options["cluster_by"] == "a,b"
 
 
-def test_refresh_passes_its_flags(fake: Callable[[Any], FakeTables]) -> None:
+@pytest.mark.parametrize(
+    ("flags", "strategy"),
+    [((), None), (("--full",), "full"), (("--strategy", "keys"), "keys")],
+)
+def test_refresh_passes_its_flags(
+    fake: Callable[[Any], FakeTables], flags: tuple[str, ...], strategy: str | None
+) -> None:
     tables = fake(RefreshReport(refresh_id="r", records=()))
-    assert run("refresh", "a", "s.`b c`", "--upstream", "--full").exit_code == 0
+    assert run("refresh", "a", "s.`b c`", "--upstream", *flags).exit_code == 0
     assert tables.calls == [
         (
             "refresh",
             ("a", "s.`b c`"),
-            {"upstream": True, "strategy": "full", "on_error": "report"},
+            {"upstream": True, "strategy": strategy, "on_error": "report"},
         )
     ]
+
+
+def test_a_strategy_that_there_is_not() -> None:
+    result = run("refresh", "--strategy", "magic")
+    assert result.exit_code == 2
+    assert "append" in result.stderr
 
 
 @pytest.mark.parametrize(

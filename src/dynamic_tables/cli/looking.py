@@ -15,7 +15,7 @@ from dynamic_tables.cli.declaring import given_query
 from dynamic_tables.cli.program import FAILED, verb
 from dynamic_tables.cli.session import Invocation
 from dynamic_tables.errors import DynamicTablesError, InvalidInput, RefreshFailed
-from dynamic_tables.model import RefreshReport, TableState
+from dynamic_tables.model import RefreshReport, Strategy, TableState
 from dynamic_tables.names import split_name
 from dynamic_tables.render import (
     error_text,
@@ -37,14 +37,17 @@ SHOWN_REFRESHES = 5  # the last ones, in `show`
 @verb("refresh")
 @click.argument("names", nargs=-1)
 @click.option("--upstream", is_flag=True, help="take all tables that these read along")
-@click.option("--full", is_flag=True, help="recompute, whatever changed")
-def refresh(run: Invocation, names: tuple[str, ...], upstream: bool, full: bool) -> None:
+@click.option(
+    "--strategy",
+    type=click.Choice([item.value for item in Strategy if item is not Strategy.NO_DATA]),
+    help="in this way, whatever it costs; without it the cheapest is chosen",
+)
+@click.option("--full", "strategy", flag_value="full", help="--strategy full: recompute")
+def refresh(run: Invocation, names: tuple[str, ...], upstream: bool, strategy: str | None) -> None:
     """Bring tables up to date at one cut: NAMES, or all."""
     _check_names(names)
     with run.tables("refreshing") as tables:
-        report = tables.refresh(
-            *names, upstream=upstream, strategy="full" if full else None, on_error="report"
-        )
+        report = tables.refresh(*names, upstream=upstream, strategy=strategy, on_error="report")
     run.show(report.as_json(), report_text(report))
     if not report.ok:
         raise RefreshFailed(report)

@@ -120,6 +120,10 @@ class Builder:
         if ast.args.get("by_name") or ast.args.get("side") or ast.args.get("on"):
             raise unfaithful("set operation BY NAME")
         left, right = self.query(ast.left, scope), self.query(ast.right, scope)
+        if len(left.columns) != len(right.columns):
+            raise unfaithful(
+                f"a {ast.key.upper()} of {len(left.columns)} and {len(right.columns)} columns"
+            )
         right = Project(
             child=right,
             items=tuple(

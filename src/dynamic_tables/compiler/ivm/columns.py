@@ -8,6 +8,7 @@ of it; where two readings could both run, the text does not tell.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import TypeGuard
 
 from sqlglot import exp
@@ -106,20 +107,22 @@ class _Inference:
         raise _cannot_tell(f"{column.name} (the column or the alias)", unknown)
 
     def take(self, column: exp.Column) -> None:
-        """Note whose column it is."""
-        name = column.name.lower()
-        if column.table:
-            source = self._visible(column.table.lower())
-            if source is None:
-                raise _cannot_tell(column.sql(), self._unknown())
-            if self._lacks_columns(source):
-                self._told[id(source)].add(name)
-            return
+        """Note whose column it is; what stands behind a column's name is a field of it."""
+        parts = [part.name.lower() for part in column.parts]
+        for alias, name in pairwise(parts):
+            if (source := self._visible(alias)) is not None:
+                if self._lacks_columns(source):
+                    self._told[id(source)].add(name)
+                return
+        self._take_bare(column, parts[0], has_fields=len(parts) > 1)
+
+    def _take_bare(self, column: exp.Column, name: str, *, has_fields: bool) -> None:
+        """The same for a name without its table."""
         if any(name in self._names(source) for source in self._sources.values()):
             return
         unknown = self._unknown()
-        if len(unknown) > 1:
-            raise _cannot_tell(column.name, unknown)
+        if len(unknown) > 1 or (unknown and has_fields):
+            raise _cannot_tell(column.sql(), unknown)
         if unknown:
             self._told[id(unknown[0])].add(name)
         elif self._scope.parent is not None:  # a subquery may name columns of the query around it

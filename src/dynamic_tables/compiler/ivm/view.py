@@ -145,8 +145,10 @@ class Reader:
                 dialect=self.dialect,
             )
         except SqlglotError as error:
-            message = f"sqlglot: {str(error).splitlines()[0]}"
-            raise UnsupportedSQLError(Reason.SQL_NOT_FAITHFUL, message) from error
+            message = (
+                str(error).splitlines()[0].split(". Line: ")[0]
+            )  # lines of our text, not theirs
+            raise UnsupportedSQLError(Reason.ANALYSIS_FAILED, message) from error
         assert isinstance(ast, exp.Query)
         names = [name.lower() for name in ast.named_selects]
         for name in names:
@@ -166,7 +168,7 @@ class Reader:
         try:
             return list(traverse_scope(ast))
         except SqlglotError as error:
-            raise UnsupportedSQLError(Reason.SQL_NOT_FAITHFUL, str(error)) from error
+            raise UnsupportedSQLError(Reason.ANALYSIS_FAILED, str(error)) from error
 
     def _tables(self, ast: exp.Query, scopes: Iterable[Scope]) -> list[exp.Table]:
         """Every place that names a source; common table expressions are none."""
@@ -176,9 +178,7 @@ class Reader:
             if not isinstance(node.this, exp.Identifier):
                 _check_table_function(node)
             elif id(node) not in known:
-                raise UnsupportedSQLError(
-                    Reason.SQL_NOT_FAITHFUL, f"the table {node.sql()} in this place"
-                )
+                raise _misplaced(node, pairs)
         return [source for _, source in pairs if is_table(source)]
 
     def _source(self, node: exp.Table) -> Source:
@@ -200,6 +200,17 @@ class Reader:
     def _given(self, *names: str) -> Mapping[str, Any]:
         lowered = {name.lower(): entry for name, entry in self.given.items()}
         return next((lowered[name.lower()] for name in names if name.lower() in lowered), {})
+
+
+def _misplaced(node: exp.Table, pairs: Iterable[tuple[exp.Expr, object]]) -> UnsupportedSQLError:
+    """A table that no SELECT knows: another one has its name, or the text is beyond us."""
+    name = node.alias_or_name
+    rivals = [place for place, _ in pairs if place.alias_or_name.lower() == name.lower()]
+    if any(place.parent_select is node.parent_select for place in rivals):
+        return UnsupportedSQLError(
+            Reason.ANALYSIS_FAILED, f"two tables are called {name}: name them with AS"
+        )
+    return UnsupportedSQLError(Reason.SQL_NOT_FAITHFUL, f"the table {node.sql()} in this place")
 
 
 def _rename(node: exp.Table, opaque: str) -> None:
