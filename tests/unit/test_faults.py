@@ -22,6 +22,9 @@ from dynamic_tables.settings import load_settings
         ("[DELTA_VERSION_NOT_FOUND] Cannot time travel", "HISTORY_GONE"),
         ("[FAILED_READ_FILE.FILE_NOT_EXIST] gone", "HISTORY_GONE"),
         ("[DELTA_CONCURRENT_APPEND] somebody", "COMMIT_FAILED"),
+        ("Not enough memory to build and broadcast the table to all workers", "ENGINE_FAILED"),
+        ("[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 65536 bytes of memory", "ENGINE_FAILED"),
+        ("Can't acquire 65536 bytes memory to build hash relation, got 0 bytes", "ENGINE_FAILED"),
         ("[DIVIDE_BY_ZERO] Division by zero", "QUERY_FAILED"),
     ],
 )

@@ -209,6 +209,8 @@ def _configuration(settings: Settings, found: list[str]) -> dict[str, str]:
         "spark.hadoop.parquet.hadoop.vectored.io.enabled": "false",
         # Every piece of a file costs at least a buffer: 100 small row groups of 64 kB were 6 MB.
         "spark.buffer.size": "8192",
+        # Every broadcast takes a page, of 64 MB if Spark chooses: 30 small joins were 2 GB.
+        "spark.buffer.pageSize": "4m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",  # tables of one refresh share the cores

@@ -21,7 +21,8 @@ _WORDS = (
     (_CONFLICT, Reason.COMMIT_FAILED),
     (r"SPARK_JOB_CANCELLED", Reason.INTERRUPTED),
     (
-        r"ExecutorLostFailure|OutOfMemoryError|Connection (refused|reset)|SparkContext was",
+        r"ExecutorLostFailure|OutOfMemoryError|Connection (refused|reset)|SparkContext was"
+        r"|OUT_OF_MEMORY|ACQUIRE_MEMORY|[Nn]ot? enough memory|(acquire|allocate) .{0,40}memory",
         Reason.ENGINE_FAILED,
     ),
     (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
