@@ -17,14 +17,12 @@ PLACE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+;?)?(\s*\(line \d+, pos 
 
 # Surroundings first, then what is gone.
 _CONFLICT = r"DELTA_CONCURRENT|Concurrent\w+Exception|MetadataChanged|ProtocolChanged"
+_NO_MEMORY = r"OutOfMemory|OUT_OF_MEMORY|[Nn]ot? enough memory|(acquire|allocate) .{0,40}memory"
 _WORDS = (
     (_CONFLICT, Reason.COMMIT_FAILED),
     (r"SPARK_JOB_CANCELLED", Reason.INTERRUPTED),
-    (
-        r"ExecutorLostFailure|OutOfMemoryError|Connection (refused|reset)|SparkContext was"
-        r"|OUT_OF_MEMORY|ACQUIRE_MEMORY|[Nn]ot? enough memory|(acquire|allocate) .{0,40}memory",
-        Reason.ENGINE_FAILED,
-    ),
+    (_NO_MEMORY, Reason.ENGINE_FAILED),
+    (r"ExecutorLostFailure|Connection (refused|reset)|SparkContext was", Reason.ENGINE_FAILED),
     (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
     (r"Permission denied|AccessControlException|AccessDenied", Reason.NO_PERMISSION),
     (
