@@ -43,6 +43,32 @@ def test_extended_queries_can_be_merged(query: str, hidden: str, dialect: str) -
 
 
 @pytest.mark.parametrize(
+    ("aggregate", "type_", "needed"),
+    [
+        ("sum(v)", "bigint", False),
+        ("sum(v)", "decimal(10,2)", False),
+        ("sum(v)", "double", True),
+        ("sum(v)", "float", True),
+        ("min(v)", "bigint", True),
+        ("max(v)", "string", True),
+        ("count(v)", "bigint", False),
+        ("bool_or(flag)", "boolean", True),  # the greatest of false and true
+    ],
+)
+def test_which_groups_may_need_their_rows(aggregate: str, type_: str, needed: bool) -> None:
+    """When a row goes: the greatest value may have gone, and floating sums cannot be taken back."""
+    query = f"SELECT k, {aggregate} AS x, count(v) AS c, count(*) AS n FROM t GROUP BY k"
+    found = extended(query, "spark")
+    hidden = found.hidden if found is not None else ()
+    text = found.query if found is not None else query
+    plan = plan_query(text, SCHEMAS, columns=("k", "x", "c", "n", *hidden), dialect="spark")
+    assert isinstance(plan, DeltaPlan)
+    assert isinstance(plan.merging, Merging)
+    types = {"k": "bigint", "x": type_, "c": "bigint", "n": "bigint"}
+    assert plan.merging.may_need_rows(types | dict.fromkeys(hidden, "bigint")) is needed
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "SELECT k, v FROM t",  # no groups
