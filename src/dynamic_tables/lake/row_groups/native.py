@@ -116,6 +116,7 @@ class NativeTable:
             in_order = rows.repartitionByRange(self._tasks(), *order).sortWithinPartitions(
                 *order, *map(quote, sort_by)
             )
+            in_order.schema  # noqa: B018  Spark Connect looks at columns only when it is asked
         except SPARK_FAULTS as error:
             raise InvalidInput(
                 headline(error), reason=Reason.BAD_COLUMNS, about=self.name
@@ -193,11 +194,11 @@ class NativeTable:
 @contextmanager
 def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Generator[None]:
     """The user's session as it was, afterwards: Spark Connect has no private ones."""
-    before = {key: spark.conf.get(key, None) for key in wanted}
+    before = spark.conf.getAll  # those that are set; `get` also knows what others would be
     for key, value in wanted.items():
         spark.conf.set(key, value)
     try:
         yield
     finally:
-        for key, value in before.items():
-            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+        for key in wanted:
+            spark.conf.set(key, before[key]) if key in before else spark.conf.unset(key)
