@@ -10,7 +10,7 @@ import pytest
 
 import dynamic_tables as dt
 from dynamic_tables.compiler.refused import NotIncremental
-from dynamic_tables.lake import holding, transaction
+from dynamic_tables.lake import holding, measure, transaction
 from dynamic_tables.lake.deltas import OpaqueQuery
 from dynamic_tables.lake.log import actions_of
 from dynamic_tables.lake.maintenance import Maintenance
@@ -164,6 +164,44 @@ def test_changes_travel_not_the_source(
     assert "BroadcastHashJoin" not in join()
     lake.refresh("grouped", strategy="keys")
     check(lake, "grouped")
+
+
+@pytest.mark.parametrize("strategy", ["merge", "keys"])
+def test_refreshes_shuffle_what_changed(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """Neither for groups that need their rows (the greatest goes) nor for keys is the source sent
+    about; it would be if Spark did not know how few they are."""
+    rows, name = 20_000, f"greatest_by_{strategy}"
+    source = f"many_{strategy}"
+    lake.sql(
+        f"CREATE TABLE {source} USING delta {FEED} AS"
+        f" SELECT id % 2000 AS k, id AS v, id % 7 AS w FROM range({rows})"
+    )
+    lake.create(name, f"SELECT k, max(v) AS m, count(*) AS n FROM {source} GROUP BY k")
+    monkeypatch.setattr(holding, "SMALL_CHANGES", 10)
+    shuffled: list[int] = []
+
+    def also_shuffled(status: Any, stage: int) -> int:
+        shuffled.append(status.lastStageAttempt(stage).shuffleWriteRecords())
+        return 0
+
+    monkeypatch.setattr(measure, "_bytes_read", also_shuffled)
+
+    def refreshed(v: int) -> int:
+        lake.sql(f"DELETE FROM {source} WHERE v >= {v}")
+        shuffled.clear()
+        assert lake.refresh(name, strategy=strategy)[name].strategy == strategy
+        check(lake, name)
+        return sum(shuffled)
+
+    few = refreshed(rows - 300)
+    assert 0 < few < rows / 4
+    lake.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    try:
+        assert refreshed(rows - 600) > rows / 2
+    finally:
+        lake.spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
 
 
 def test_functions_of_somebodys_classes_are_not_trusted(lake: dt.DynamicTables) -> None:
