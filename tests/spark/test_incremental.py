@@ -166,6 +166,21 @@ def test_changes_travel_not_the_source(
     check(lake, "grouped")
 
 
+@pytest.mark.parametrize("strategy", ["merge", "keys", "rows"])
+def test_one_row_for_all_stays_when_no_change_reaches_it(
+    lake: dt.DynamicTables, strategy: str
+) -> None:
+    """A key without columns is every row's, but of no keys it is nobody's."""
+    name = f"of_all_by_{strategy}"
+    lake.create(name, "SELECT sum(v) AS s, count(*) AS n FROM fact WHERE t = 'of all'")
+    lake.sql("INSERT INTO fact VALUES (5, 5, 'of none')")
+    lake.refresh(name, strategy=strategy)
+    check(lake, name)
+    lake.sql("INSERT INTO fact VALUES (5, 5, 'of all')")
+    assert lake.refresh(name, strategy=strategy)[name].strategy == strategy
+    check(lake, name)
+
+
 @pytest.mark.parametrize("strategy", ["merge", "keys"])
 def test_refreshes_shuffle_what_changed(
     lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, strategy: str

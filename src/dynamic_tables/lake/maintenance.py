@@ -167,6 +167,8 @@ class Maintenance:
         if found is None:
             return _nothing(Strategy.KEYS)
         affected = self._holder.sent_along(self._holder.held(self._holder.sql(found.keys)))
+        if not affected.size:
+            return _nothing(Strategy.KEYS)
         affected.frame.createOrReplaceTempView(KEYS)
         if self._exceeds_threshold(affected):
             return Reason.ABOVE_THRESHOLD
@@ -313,13 +315,12 @@ class Maintenance:
 
 def of_keys(stored: DataFrame, keys: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Stored rows whose key is among these; a key without columns is every row's."""
-    if not columns:
-        return stored
     same = [
         F.col(f"t.{quote(name)}").eqNullSafe(F.col(f"k.{key_column(n)}"))
         for n, name in enumerate(columns)
     ]
-    return stored.alias("t").join(keys.alias("k"), reduce(and_, same), "left_semi")
+    condition = reduce(and_, same, F.lit(True))
+    return stored.alias("t").join(keys.alias("k"), condition, "left_semi")
 
 
 def _nothing(strategy: Strategy) -> Found:
