@@ -13,6 +13,7 @@ from dynamic_tables.declare import Declarations, Declared
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import InvalidInput, RefreshFailed, Refused
 from dynamic_tables.graph import Graph
+from dynamic_tables.keeper import CatalogKeeper
 from dynamic_tables.lake.base import Lake
 from dynamic_tables.layout.plan import RorderPlan, rorder_plan
 from dynamic_tables.layout.report import RorderReport
@@ -67,13 +68,14 @@ class DynamicTables:
         *,
         clock: Callable[[], datetime] = utc_now,
         say: Callable[[str], None],
-        after_statement: Callable[[str], None] | None = None,
+        keeper: CatalogKeeper | None = None,
     ) -> None:
         self._lake, self._store, self._named = lake, store, Named(lake, store)
         self.settings = settings
-        self._context = Context(lake=lake, store=store, settings=settings, clock=clock)
+        context = Context(lake=lake, store=store, settings=settings, clock=clock)
+        self._context = replace(context, catch_up=keeper.catch_up) if keeper else context
         self._declarations = Declarations(self._context, say)
-        self._after_statement = after_statement
+        self._keeper = keeper
 
     def __enter__(self) -> DynamicTables:
         return self
@@ -145,8 +147,8 @@ class DynamicTables:
     def _pass_through(self, text: str) -> Any:
         with self._lake.store_views(text, QUERYABLE, self._store.read_rows):
             result = self._lake.run(text)
-        if self._after_statement:
-            self._after_statement(text)
+        if self._keeper is not None:
+            self._keeper.after_statement(text)
         return result
 
     # Declaring

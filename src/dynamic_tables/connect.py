@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynamic_tables._tokens import leading_words
 from dynamic_tables.app import DynamicTables
 from dynamic_tables.errors import SetupError
+from dynamic_tables.keeper import CatalogKeeper
 from dynamic_tables.lake import embedded
 from dynamic_tables.lake.duck.opening import (
     CATALOG_FILE,
@@ -22,7 +22,7 @@ from dynamic_tables.lake.places import location_of
 from dynamic_tables.model import utc_now
 from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import Settings, load_settings
-from dynamic_tables.store import Registered, Store, open_store
+from dynamic_tables.store import Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,6 @@ STORE_FILE = "dynamic_tables.db"
 WAREHOUSE = "warehouse"
 LOG_FILE = Path("logs") / "spark.log"
 DUCKLAKE = "ducklake:"  # before the folder of a lake without Spark
-CHANGES_CATALOG = frozenset({"CREATE", "DROP", "ALTER", "REPLACE", "USE", "WITH"})
 
 
 def connect(
@@ -217,7 +216,7 @@ def _on_cluster(
     check_store(settings, f"warehouse={settings['warehouse']}")
     session = embedded.cluster_session(settings, settings["warehouse"])
     lake, store = _cluster_lake(session, settings)
-    keeper = _CatalogKeeper(lake, store, None, say) if embedded.forgets_names(session) else None
+    keeper = CatalogKeeper(lake, store, None, say) if embedded.forgets_names(session) else None
     if keeper is not None:
         keeper.restore()
     return DynamicTables(
@@ -226,7 +225,7 @@ def _on_cluster(
         settings,
         clock=clock,
         say=say,
-        after_statement=keeper.after_statement if keeper else None,
+        keeper=keeper,
     )
 
 
@@ -253,11 +252,9 @@ def _embedded(
         allowed_roots=settings.allowed_roots,
         lock_wait_s=settings["lock_wait_s"],
     )
-    keeper = _CatalogKeeper(delta, opened, folder / WAREHOUSE, say)
+    keeper = CatalogKeeper(delta, opened, folder / WAREHOUSE, say)
     keeper.restore()
-    return DynamicTables(
-        delta, opened, settings, clock=clock, say=say, after_statement=keeper.after_statement
-    )
+    return DynamicTables(delta, opened, settings, clock=clock, say=say, keeper=keeper)
 
 
 def _make_folder(place: Path, *, about: Path) -> None:
@@ -291,87 +288,3 @@ def _small(
         close_instance(instance)
         raise
     return DynamicTables(lake, opened, settings, clock=clock, say=say)
-
-
-class _CatalogKeeper:
-    """Carries a catalog in memory from one process to the next, through the store.
-
-    `warehouse` is a local folder in which tables may lie that nobody registered."""
-
-    def __init__(
-        self, lake: SparkLake, store: Store, warehouse: Path | None, say: Callable[[str], None]
-    ) -> None:
-        self._lake, self._store, self._warehouse = lake, store, warehouse
-        self._say = say
-        self._known: set[str] = set()  # what this process has seen in its own catalog
-
-    def restore(self) -> None:
-        """Register what was registered, what lies in the folder, and the loaded dynamic tables."""
-        from dynamic_tables.lake import registry  # noqa: PLC0415  needs pyspark
-
-        spark = self._lake.spark
-        kept = [_entry(item) for item in self._store.registry_all()]
-        views = [entry for entry in kept if entry.kind == "view"]
-        for entry in kept:
-            if entry.kind != "view":
-                registry.restore(spark, entry)
-        if self._warehouse is not None:
-            for entry in registry.lying_about(spark, self._warehouse):
-                registry.restore(spark, entry)
-        for state in self._store.tables():
-            if state.build is not None:
-                self._lake.publish(state.definition)
-        self._restore_views(views)
-        self.remember()
-
-    def _restore_views(self, views: list[Any]) -> None:
-        """A view may read others; those that cannot be made are told, and kept for later."""
-        from dynamic_tables.lake import registry  # noqa: PLC0415  needs pyspark
-
-        while views:
-            left = [view for view in views if not registry.restore(self._lake.spark, view)]
-            if len(left) == len(views):
-                names = ", ".join(".".join(view.name) for view in left)
-                self._say(f"views that cannot be restored, because what they read is gone: {names}")
-                return
-            views = left
-
-    def after_statement(self, text: str) -> None:
-        words = leading_words(text, 1)
-        if not words or words[0] in CHANGES_CATALOG:
-            self.remember()
-
-    def remember(self) -> None:
-        """Bring the registry in line with the catalog; what other processes made is left alone."""
-        from dynamic_tables.lake import registry  # noqa: PLC0415  needs pyspark
-
-        present = {item.key: item for item in map(_registered, registry.listed(self._lake.spark))}
-        dynamic = {state.definition.name.key for state in self._store.tables()}
-        for item in present.values():
-            if item.key not in dynamic:
-                self._store.registry_put(item)
-        for key in self._known - present.keys():
-            self._store.registry_delete(key)
-        self._known = set(present)
-
-
-def _registered(entry: Any) -> Registered:
-    return Registered(
-        name=("spark_catalog", *entry.name),
-        kind=entry.kind,
-        location=entry.location,
-        text=entry.text,
-        extra=entry.extra,
-    )
-
-
-def _entry(item: Registered) -> Any:
-    from dynamic_tables.lake.registry import CatalogEntry  # noqa: PLC0415  needs pyspark
-
-    return CatalogEntry(
-        kind=item.kind,
-        name=item.name[1:],
-        location=item.location,
-        text=item.text,
-        extra=item.extra,
-    )

@@ -86,6 +86,7 @@ class ViewUse:
     namespace: tuple[str, str]
     columns: tuple[str, ...]
     settings: Mapping[str, str]
+    query_columns: tuple[str, ...] = ()  # what `*` meant when the view was made, if that is kept
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -94,6 +95,7 @@ class ViewUse:
             "namespace": list(self.namespace),
             "columns": list(self.columns),
             "settings": dict(self.settings),
+            "query_columns": list(self.query_columns),
         }
 
     @classmethod
@@ -105,6 +107,7 @@ class ViewUse:
             namespace=(catalog, schema),
             columns=tuple(data["columns"]),
             settings=dict(data["settings"]),
+            query_columns=tuple(data.get("query_columns", ())),
         )
 
 

@@ -207,6 +207,7 @@ class Worker:
 
     def ask(self) -> list[str]:
         """Queue up what is due, all of it at one cut; the ids come back, parents first."""
+        self._context.catch_up()
         queued = {item.table_id for item in self._store.pending()}
         states = {state.definition.table_id: state for state in self._store.tables()}
         graph = Graph(state.definition for state in states.values())

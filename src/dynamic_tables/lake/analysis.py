@@ -23,6 +23,8 @@ class View(Protocol):
     @property
     def columns(self) -> tuple[str, ...]: ...
     @property
+    def query_columns(self) -> tuple[str, ...]: ...
+    @property
     def settings(self) -> Mapping[str, str]: ...
 
 
@@ -34,6 +36,7 @@ def view_uses(views: Iterable[View], deciding: Collection[str] = ()) -> tuple[Vi
             text=view.text,
             namespace=view.namespace,
             columns=view.columns,
+            query_columns=view.query_columns,
             settings={key: view.settings[key] for key in deciding if key in view.settings},
         )
         for view in sorted(views, key=lambda item: item.name.key)

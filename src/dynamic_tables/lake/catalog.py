@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from dynamic_tables.compiler.references import TableReference
-from dynamic_tables.definition import Column
+from dynamic_tables.definition import Column, ViewUse
 from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import SourceState
@@ -35,6 +35,18 @@ class View:
     query_columns: tuple[str, ...]  # their names in the query when the view was made
     namespace: tuple[str, str]  # in force when it was made
     settings: Mapping[str, str]  # SQL settings captured when it was made
+
+
+def view_of(use: ViewUse) -> View:
+    """A view as a definition keeps it."""
+    return View(
+        name=use.name,
+        text=use.text,
+        columns=use.columns,
+        query_columns=use.query_columns,
+        namespace=use.namespace,
+        settings=use.settings,
+    )
 
 
 def path_name(path: str) -> TableName:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import TableReference, aliased_as, rewrite
 from dynamic_tables.compiler.refused import NotIncremental
-from dynamic_tables.definition import Column, Definition
+from dynamic_tables.definition import Column, Definition, ViewUse
 from dynamic_tables.errors import DynamicTablesError, InvalidInput, RefreshError
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.analysis import approximate, pin_now, source_of, view_uses
@@ -244,7 +244,7 @@ class SparkLake(StoredTables, SourceTables):
         session = private_session(
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
-        reading = self.read_definition(session, definition)
+        reading = self._read_texts(session, definition, views=None)
         views = view_uses(reading.views.values(), RESULT_SETTINGS)
         if views == definition.views:
             return definition
@@ -256,7 +256,14 @@ class SparkLake(StoredTables, SourceTables):
         return replace(definition, views=views, sources=sources, revision=definition.revision + 1)
 
     def read_definition(self, session: SparkSession, definition: Definition) -> Reading:
-        """The texts below a definition; each text is parsed once in the life of a process."""
+        """The texts below a definition, its views as it knows them: what the catalog of this
+        process says of them may be older, or newer, than what all who share a refresh compute."""
+        return self._read_texts(session, definition, views=definition.views)
+
+    def _read_texts(
+        self, session: SparkSession, definition: Definition, *, views: Iterable[ViewUse] | None
+    ) -> Reading:
+        """Each text is parsed once in the life of a process; no `views`: the catalog's own."""
         known = self._read.setdefault(definition.fingerprint, {})
         reading = read_texts(
             session,
@@ -264,6 +271,9 @@ class SparkLake(StoredTables, SourceTables):
             definition.namespace,
             unregistered={source.name.key for source in definition.sources if source.hidden},
             known=known,
+            given=None
+            if views is None
+            else {view.name.key: catalog.view_of(view) for view in views},
         )
         known.update(reading.found)
         return reading

@@ -70,10 +70,12 @@ def read_texts(
     *,
     unregistered: Container[str] = (),
     known: dict[str, Found] | None = None,
+    given: Mapping[str, View] | None = None,
 ) -> Reading:
     """Follow a query through its views down to tables.
 
     `unregistered` names are tables too; `known` texts were read before under the same settings.
+    `given` are all views there are; without them the catalog says what is one.
     """
     found: dict[str, Found] = {}
     views: dict[str, View] = {}
@@ -86,7 +88,10 @@ def read_texts(
             name = catalog.resolve(spark, reference, where, in_view=in_view)
             if name.key in views or name.key in sources:
                 continue
-            view = None if name.key in unregistered else catalog.view(spark, name)
+            if given is not None:
+                view = given.get(name.key)
+            else:
+                view = None if name.key in unregistered else catalog.view(spark, name)
             if view is None:
                 sources[name.key] = name
             else:

@@ -138,6 +138,13 @@ def _restore_view(spark: SparkSession, name: TableName, entry: CatalogEntry) -> 
     session.sql(f"CREATE VIEW {name.sql}{names} AS {entry.text}")
 
 
+def drop_view(spark: SparkSession, entry: CatalogEntry) -> None:
+    """Forget a view; a table that has its name by now stays."""
+    name = TableName(catalog.SESSION_CATALOG, *entry.name)
+    if catalog.view(spark, name) is not None:
+        spark.sql(f"DROP VIEW {name.sql}")
+
+
 def lying_about(spark: SparkSession, warehouse: Path) -> Iterator[CatalogEntry]:
     """Delta tables in the warehouse folder, whoever made them."""
     for place in sorted(warehouse.iterdir()) if warehouse.is_dir() else ():

@@ -33,6 +33,10 @@ def _nobody(_news: SliceNews) -> None:
     return None
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """Who refreshes: enough to tell whether the process is still alive."""
@@ -55,6 +59,7 @@ class Context:
     clock: Clock = utc_now
     owner: Owner = field(default_factory=Owner)
     tell: Callable[[SliceNews], None] = _nobody
+    catch_up: Callable[[], None] = _nothing  # with names that other processes made
     unreleased: set[Claim] = field(default_factory=set)  # claims that the store did not take back
 
     @property

@@ -104,6 +104,7 @@ class GraphRefresh:
     # Planning
 
     def plan(self) -> Plan:
+        self._context.catch_up()
         states = {state.definition.table_id: state for state in self._context.store.tables()}
         graph = Graph(state.definition for state in states.values())
         wanted, barred = self._wanted(graph, states)

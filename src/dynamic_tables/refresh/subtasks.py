@@ -46,6 +46,7 @@ def _computed(context: Context, subtask: Subtask, intent: Intent) -> bool:
     assert intent.slicing is not None
     assert subtask.token is not None
     slicing = Slicing.from_json(intent.slicing)
+    context.catch_up()
     _publish_parents(context, slicing)
     label = f"{intent.refresh_id} {slicing.definition.name} slice {subtask.slice_no}"
     with context.lake.work_area(slicing.definition, label) as area:

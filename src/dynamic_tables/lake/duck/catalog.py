@@ -87,6 +87,11 @@ class View:
         return (SMALL_LAKE, self.name.schema)
 
     @property
+    def query_columns(self) -> tuple[str, ...]:
+        """DuckDB keeps none with a view."""
+        return ()
+
+    @property
     def settings(self) -> Mapping[str, str]:
         """DuckDB keeps none with a view."""
         return {}
