@@ -10,6 +10,7 @@ and is completed under the same number (see `refresh.numbered`).
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -54,6 +55,7 @@ class Worker:
         self._stop = threading.Event()
         self._work = threading.Condition()  # there may be something in the queue
         self._doing: dict[int, str] = {}  # names of the tables under way, by token
+        self._looks_since: float | None = None  # a look at the base tables may hang
 
     # The loop
 
@@ -94,11 +96,14 @@ class Worker:
         me = self._context.claimant
         if not self._store.leads(me.owner):
             return
+        self._looks_since = time.monotonic()
         try:
             self.ask()
         except BaseException:  # whatever it was, another may be able to look
             self._store.enter(me)  # at the end of the row
             raise
+        finally:
+            self._looks_since = None
 
     def _slot(self) -> None:
         try:
@@ -158,7 +163,7 @@ class Worker:
 
         def stay() -> None:
             while not ended.wait(me.expires_s / BEATS_PER_EXPIRY):
-                self._surviving(lambda: self._store.stay(me, self._doing_now()))
+                self._surviving(self._stay)
 
         thread = threading.Thread(target=stay, name="worker heartbeat", daemon=True)
         thread.start()
@@ -168,6 +173,20 @@ class Worker:
             ended.set()
             thread.join()
             self._surviving(lambda: self._store.leave(me.owner))
+
+    def _stay(self) -> None:
+        """One heartbeat. Who hangs while it looks lets another one look; who was taken for gone
+        may not be alone any more."""
+        me, since = self._context.claimant, self._looks_since
+        stayed = self._store.stay(me, self._doing_now())
+        if since is not None and time.monotonic() - since > me.expires_s:
+            self._store.enter(me)  # at the end of the row
+        if not stayed:
+            try:
+                self._check_alone()
+            except Refused:
+                self.stop()
+                raise
 
     def _check_alone(self) -> None:
         """Of two that come at once, the first stays."""
@@ -274,7 +293,7 @@ class Worker:
             told = self._context.lake.told(fault, about=str(state.definition.name))
             return (self._failed(state, wanted, told, claim),)
         except Exception as fault:  # noqa: BLE001  one table's defect must not end the worker
-            return (self._failed(state, wanted, defect(state.definition, fault), claim),)
+            return (self._failed(state, wanted, defect(str(state.definition.name), fault), claim),)
 
     def _failed(
         self,

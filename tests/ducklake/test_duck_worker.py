@@ -250,6 +250,54 @@ def test_a_second_driver_is_refused_where_commits_may_be_lost(
     assert worker(tables).drain() == []
 
 
+def test_a_driver_that_was_taken_for_gone_may_not_be_alone(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It paused, another one came where two may lose each other's commits: it takes no more."""
+    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    one = worker(tables)
+    with one._counted():
+        one._stay()
+        tables.store.leave(one._context.claimant.owner)  # swept out by who comes
+        tables.store.enter(Claimant(owner="other", host="elsewhere", pid=-1, expires_s=60.0))
+        with pytest.raises(dt.Refused):
+            one._stay()
+        assert one._stop.is_set()
+    assert [found.owner for found in tables.store.workers()] == ["other"]
+
+
+def test_who_hangs_while_it_looks_lets_others_look(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = worker(tables), Claimant(owner="b", host="b", pid=-1, expires_s=60.0)
+    me = first._context.claimant
+    tables.store.enter(me)
+    tables.store.enter(second)
+
+    def hangs() -> None:
+        first._stay()
+        assert tables.store.leads(me.owner)  # a long look is no hanging yet
+        assert first._looks_since is not None
+        first._looks_since -= me.expires_s + 1
+        first._stay()
+        assert tables.store.leads(second.owner)
+
+    monkeypatch.setattr(first, "ask", hangs)
+    first._turn()
+    first._stay()
+    assert tables.store.leads(second.owner)
+
+
+def test_the_time_is_the_stores(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host whose clock is wrong pins the clock where all others do."""
+    tables.create("dated", "SELECT id FROM orders WHERE current_date > DATE '2000-01-01'")
+    late = tables.store.now() + timedelta(hours=1)
+    monkeypatch.setattr(tables.store, "now", lambda: late)
+    record = tables.refresh("dated").records[0]
+    assert record.cut is not None
+    assert record.cut.instant == late
+
+
 def test_clocks_of_workers_do_not_matter(tables: dt.DynamicTables, open_lake: OpenLake) -> None:
     """A worker whose clock is an hour off sees the same things due."""
     for hours in (-1, 1):

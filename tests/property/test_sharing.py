@@ -171,6 +171,20 @@ def test_an_error_of_the_query_is_not_tried_again(
     given_up(world)
 
 
+def test_a_defect_in_a_slice_ends_no_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end the next one too, and the next."""
+
+    def broken(*_args: object) -> None:
+        raise ValueError("written by a newer version")
+
+    monkeypatch.setattr(MemorySlicer, "compute", broken)
+    record, news = refreshed(context(world))
+    assert (record.outcome, record.reason) == ("failed", "INTERNAL")
+    assert "written by a newer version" in str(record.error)
+    assert [item.what for item in news].count("failed") > 1
+    given_up(world)
+
+
 def test_a_refresh_ends_after_its_time(world: World) -> None:
     def observer(step: SliceStep, _table: str) -> None:
         while step is SliceStep.SHARED and world.store.claim_subtask(someone(0)):

@@ -244,3 +244,11 @@ def test_hostile_text_is_only_text(store: Store) -> None:
         store.delete_table(parent.table_id)
     store.delete_table(HOSTILE)
     assert [state.definition for state in store.tables()] == [parent]
+
+
+def test_messages_may_quote_any_data(store: Store) -> None:
+    """PostgreSQL's texts hold neither NUL nor halves of characters, but Spark's messages may."""
+    store.create_table(make.definition())
+    store.set_status(make.definition().table_id, Status.SUSPENDED, "cast of 'a\x00b\ud800' failed")
+    [state] = store.tables()
+    assert state.suspended_because == "cast of 'a␀b?' failed"

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
@@ -53,11 +56,12 @@ def clear_slices(spark: SparkSession, definition: Definition, up_to: int) -> Non
     if not files.exists(folder):
         return
     found = [status.getPath() for status in files.listStatus(folder)]
-    over = [path for path in found if int(path.getName()) <= up_to]
+    over = [path for path in found if path.getName().isdecimal() and int(path.getName()) <= up_to]
     for path in over:
         files.delete(path, True)
     if len(over) == len(found):
-        files.delete(folder, True)
+        with suppress(Py4JJavaError):  # not empty: another refresh has begun to stage
+            files.delete(folder, False)
 
 
 class SparkSlicer:
@@ -225,12 +229,22 @@ class SparkSlicer:
             moved=frozenset(),
             clock_moved=False,
         )
-        keys = self._session.read.parquet(f"{self._keys_place}/{SLICE}={slice_no}")
+        keys = self._keys(f"{self._keys_place}/{SLICE}={slice_no}", slicing.counts[slice_no])
         known: dict[int, list[Any]] = {}
         if slicing.split.kind is SplitKind.PARTITION:  # so that only its partitions are read
             index = slicing.key.index(slicing.split.columns[0])
             known[index] = [row[0] for row in keys.select(key_column(index)).distinct().collect()]
         return self._area.maintenance(self._definition, plan, still).rows_of(keys, known)
+
+    def _keys(self, place: str, count: int) -> DataFrame:
+        """Staged keys, all of them: groups whose keys are missing would stay as they were."""
+        try:
+            keys = self._session.read.parquet(place)
+        except AnalysisException as error:
+            raise self._damaged("staged keys are gone", place) from error
+        if keys.count() != count:
+            raise self._damaged("staged keys are missing", place)
+        return keys
 
     def gather(
         self,
@@ -271,18 +285,21 @@ class SparkSlicer:
             row = seen.get(slice_no)
             told = (row["rows"], str(row["checksum"])) if row else (0, "0")
             if told != (part.rows, part.checksum) or (row and row["astray"]):
-                raise RefreshError(
-                    f"slice {slice_no} has {told[0]} rows instead of {part.rows}, or others than"
-                    " were computed",
-                    reason=Reason.SLICE_DAMAGED,
-                    about=str(self._definition.name),
-                    hint=f"{part.location} must be the same folder for all workers",
-                )
+                what = f"slice {slice_no} has {told[0]} rows instead of {part.rows}, or others than"
+                raise self._damaged(f"{what} were computed", part.location)
+
+    def _damaged(self, what: str, place: str) -> RefreshError:
+        return RefreshError(
+            what,
+            reason=Reason.SLICE_DAMAGED,
+            about=str(self._definition.name),
+            hint=f"{place} must be the same folder for all workers",
+        )
 
     def difference(self, rows: SparkRows, slicing: Slicing, base: int) -> int:
         """Keep by what the rows of the affected keys differ from the stored ones."""
         stored = bags.placed(rows_at(self._session, self._definition.location, base))
-        keys = self._session.read.parquet(self._keys_place).drop(SLICE)
+        keys = self._keys(self._keys_place, sum(slicing.counts.values())).drop(SLICE)
         return self._area.keep(bags.counted(rows.frame, of_keys(stored, keys, slicing.key)))
 
     def discard(self, part: Part) -> None:

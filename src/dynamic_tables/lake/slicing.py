@@ -8,7 +8,7 @@ the intent, for whoever computes or merges them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -109,6 +109,7 @@ class Slicing:
     key: tuple[str, ...]  # KEYS: the columns that the staged keys are values of
     split: Split
     slices: tuple[int, ...]  # those that have rows, as far as is known before
+    counts: Mapping[int, int] = field(default_factory=dict)  # KEYS: the staged keys of each
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -117,6 +118,7 @@ class Slicing:
             "key": list(self.key),
             "split": self.split.as_json(),
             "slices": list(self.slices),
+            "counts": {str(number): count for number, count in self.counts.items()},
         }
 
     @classmethod
@@ -127,6 +129,7 @@ class Slicing:
             key=tuple(data["key"]),
             split=Split.from_json(data["split"]),
             slices=tuple(data["slices"]),
+            counts={int(number): count for number, count in data["counts"].items()},
         )
 
 

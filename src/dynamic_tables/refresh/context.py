@@ -62,6 +62,10 @@ class Context:
     catch_up: Callable[[], None] = _nothing  # with names that other processes made
     unreleased: set[Claim] = field(default_factory=set)  # claims that the store did not take back
 
+    def instant(self) -> datetime:
+        """The time that all processes share: the store's, unless somebody plays the clock."""
+        return self.store.now() if self.clock is utc_now else self.clock()
+
     @property
     def claimant(self) -> Claimant:
         return Claimant(

@@ -50,11 +50,11 @@ def barred_above(
     )
 
 
-def defect(definition: Definition, error: Exception) -> InternalError:
+def defect(table: str, error: Exception) -> InternalError:
     told = InternalError(
         f"{type(error).__name__}: {error}",
         reason=Reason.INTERNAL,
-        about=str(definition.name),
+        about=table,
         hint="this is a defect of ours; please report it with this message",
     )
     told.__cause__ = error

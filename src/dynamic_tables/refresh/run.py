@@ -169,7 +169,7 @@ class GraphRefresh:
         self, graph: Graph, wanted: Iterable[str]
     ) -> tuple[Present, dict[str, DynamicTablesError]]:
         """Every base table's newest version, each looked at once; those that cannot be read."""
-        instant = self._context.clock()
+        instant = self._context.instant()
         bases: dict[str, SourceState] = {}
         missing: dict[str, DynamicTablesError] = {}
         sources: dict[str, Source] = {}
@@ -227,7 +227,7 @@ class GraphRefresh:
             told = self._context.lake.told(error, about=str(definition.name))
             return self._failed(plan, definition, told, started)
         except Exception as error:  # noqa: BLE001  one table's defect must not end the others
-            return self._failed(plan, definition, defect(definition, error), started)
+            return self._failed(plan, definition, defect(str(definition.name), error), started)
         assert refresh.build is not None
         self._builds[table_id] = refresh.build
         return record

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -117,10 +117,12 @@ class Sharing:
 
     def _opened(self, area: WorkArea, split: Split, strategy: Strategy, intent: Intent) -> Intent:
         key: tuple[str, ...] = ()
+        counts: Mapping[int, int] = {}
         numbers: Iterable[int] = range(split.count)
         if strategy is Strategy.KEYS:
             staged = area.slicer(self._definition, intent.sequence).stage_keys(split)
-            split, key, numbers = staged.split, staged.key, sorted(staged.counts)
+            split, key, counts = staged.split, staged.key, staged.counts
+            numbers = sorted(counts)
             self._writer.step(SliceStep.KEYS_STAGED)
         slicing = Slicing(
             definition=self._definition,
@@ -128,6 +130,7 @@ class Sharing:
             key=key,
             split=split,
             slices=tuple(numbers),
+            counts=counts,
         )
         wanted = [
             WantedSubtask(

@@ -14,6 +14,7 @@ from dynamic_tables.lake.slicing import Part, Slicing
 from dynamic_tables.model import Intent
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, SliceNews
+from dynamic_tables.refresh.refusals import defect
 from dynamic_tables.steps import SliceStep, reached
 from dynamic_tables.store import SliceResult, Subtask
 
@@ -35,6 +36,9 @@ def carry_out(context: Context, subtask: Subtask) -> bool:
         return False
     except context.lake.faults as fault:
         _failed(context, subtask, context.lake.told(fault, about=subtask.dynamic_table))
+        return False
+    except Exception as fault:  # noqa: BLE001  one slice's defect must not end worker after worker
+        _failed(context, subtask, defect(subtask.dynamic_table, fault))
         return False
     if counts:
         took = time.monotonic() - started

@@ -81,7 +81,7 @@ class TableWriter:
         self._settings = context.settings
         self._claim = claim
         self._watch = Stopwatch()
-        self._started_at = context.clock()
+        self._started_at = context.instant()
         self.order = order
         self.definition = order.definition  # the newest revision, once it is known
         self.numbers = NumberedCommits(context, claim, self.step)

@@ -48,7 +48,10 @@ def _free() -> Select[Any]:
         .where(_dependencies.c.table_id == _pending.c.table_id)
         .exists()
     )
-    free = select(_pending).join(_tables, _tables.c.table_id == _pending.c.table_id)
+    # The table's row is tried first: a request that was locked beside a table that others hold
+    # would stay locked, while we wait for the counter that they hold too.
+    both = _tables.join(_pending, _tables.c.table_id == _pending.c.table_id)
+    free = select(_pending).select_from(both)
     first = free.where(~held, ~waits).order_by(_pending.c.request_no).limit(1)
     return first.with_for_update(skip_locked=True, key_share=True)
 

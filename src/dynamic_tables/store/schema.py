@@ -16,7 +16,7 @@ from sqlalchemy import (
     text,
 )
 
-from dynamic_tables.store.types import Json, Number, UtcTime
+from dynamic_tables.store.types import Json, Message, Number, UtcTime
 
 metadata = MetaData(
     naming_convention={
@@ -47,7 +47,7 @@ dynamic_tables = Table(
     Column("fingerprint", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("failures", Integer, nullable=False, server_default=text("0")),
-    Column("suspended_because", Text),
+    Column("suspended_because", Message),
     Column("created_at", UtcTime, nullable=False),
     # The standing build, null until the table is loaded.
     Column("sequence", Number),
@@ -212,7 +212,7 @@ refresh_subtasks = Table(
     Column("expires_at", UtcTime),
     Column("retries", Integer, nullable=False, server_default=text("0")),
     Column("reason", Text),  # of the last error
-    Column("error", Text),
+    Column("error", Message),
     Column("result_location", Text),
     Column("result_rows", Number),
     Column("checksum", Text),
@@ -267,7 +267,7 @@ workers = Table(
     ),  # the smallest alive decides what is due
     Column("host", Text, nullable=False),
     Column("pid", Number, nullable=False),
-    Column("doing", Text),  # what it works on; null: idle
+    Column("doing", Message),  # what it works on; null: idle
     Column("started_at", UtcTime, nullable=False),
     Column("heartbeat_at", UtcTime, nullable=False),
     Column("expires_at", UtcTime, nullable=False),
@@ -307,8 +307,8 @@ refresh_history = Table(
     Column("duration_ms", Number, nullable=False),
     Column("steps_ms", Json, nullable=False),
     Column("trigger", Text, nullable=False, quote=True),
-    Column("error", Text),
-    Column("note", Text),
+    Column("error", Message),
+    Column("note", Message),
     Column("behind_ms", Number),  # how far the table had fallen behind when it was refreshed
     Column("slices", Integer),  # that several workers computed; null: one did it all
     sqlite_autoincrement=True,

@@ -249,11 +249,13 @@ class Store:
         with writing(self._engine) as connection:
             workers.enter(connection, claimant)
 
-    def stay(self, claimant: Claimant, doing: str | None) -> None:
-        """A worker's heartbeat."""
+    def stay(self, claimant: Claimant, doing: str | None) -> bool:
+        """A worker's heartbeat; False if it was taken for gone meanwhile, and entered again."""
         with writing(self._engine) as connection:
-            if not workers.beat(connection, claimant, doing):
+            stayed = workers.beat(connection, claimant, doing)
+            if not stayed:
                 workers.enter(connection, claimant)
+            return stayed
 
     def leave(self, owner: str) -> None:
         with writing(self._engine) as connection:

@@ -40,6 +40,19 @@ class UtcTime(TypeDecorator[datetime]):
         return instant.astimezone(UTC)
 
 
+class Message(TypeDecorator[str]):
+    """What an engine or a person says. It may quote data, and PostgreSQL's texts hold neither
+    NUL nor halves of characters; a failure that cannot be recorded would be tried for ever."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        if value is None:
+            return None
+        return value.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
+
+
 class Json(TypeDecorator[Any]):
     """A JSON value, kept as text."""
 
