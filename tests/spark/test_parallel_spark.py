@@ -10,7 +10,7 @@ import pytest
 
 import dynamic_tables as dt
 from dynamic_tables.lake.places import local_path
-from dynamic_tables.lake.slices import FOLDER
+from dynamic_tables.lake.slices import FOLDER, clear_slices
 from dynamic_tables.steps import SliceStep, Step, observing
 from dynamic_tables.store import Subtask
 from oracle import check
@@ -203,6 +203,42 @@ def test_a_damaged_slice_is_noticed(tables: dt.DynamicTables) -> None:
     assert tables.show("checked").build is None
     settled(tables, "checked")
     assert refreshed(tables, "checked").slices == SLICES
+
+
+def test_missing_keys_are_noticed(tables: dt.DynamicTables) -> None:
+    """Groups whose keys are missing would stay as they were."""
+    tables.create(
+        "keyed", "SELECT id, a, count(DISTINCT b) AS n FROM pairs GROUP BY id, a", **SHARED
+    )
+    refreshed(tables, "keyed")
+    tables.sql("UPDATE pairs SET b = 'other'")
+    loses = iter([True])
+
+    def observer(step: Step | SliceStep, table: str) -> None:
+        if step is SliceStep.KEYS_STAGED and table.endswith("keyed") and next(loses, False):
+            next(found for found in staged(tables, "keyed") if found.match("part-*")).unlink()
+
+    with observing(observer), pytest.raises(dt.RefreshFailed) as caught:
+        tables.refresh("keyed", strategy="keys")
+    assert caught.value.report.failed[0].reason == "SLICE_DAMAGED"
+    assert "staged keys" in str(caught.value.report.failed[0].error)
+    assert staged(tables, "keyed") == []
+    assert refreshed(tables, "keyed").slices == SLICES
+
+
+def test_what_another_refresh_stages_is_left(tables: dt.DynamicTables) -> None:
+    tables.create("cleared", "SELECT id FROM pairs", initialize="ON_SCHEDULE")
+    definition = tables.show("cleared").definition
+    place = local_path(definition.location)
+    assert place is not None
+    for name in ("1", "2", "3", "not a number"):
+        (place / FOLDER / name / "keys").mkdir(parents=True)
+    clear_slices(tables.spark, definition, 2)
+    assert {found.name for found in (place / FOLDER).iterdir()} == {"3", "not a number"}
+    (place / FOLDER / "not a number" / "keys").rmdir()
+    (place / FOLDER / "not a number").rmdir()
+    clear_slices(tables.spark, definition, 3)
+    assert not (place / FOLDER).exists()
 
 
 def test_a_slow_worker_gets_company(tables: dt.DynamicTables) -> None:
