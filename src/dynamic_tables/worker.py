@@ -232,7 +232,7 @@ class Worker:
         graph = Graph(state.definition for state in states.values())
         now = self._store.now()
         seen = Observer(self._context.lake, graph, now).look(states)
-        self._store.saw(seen.behind_since, now)
+        self._store.saw(seen.behind_since, {key: s.refreshed_at for key, s in states.items()})
         sightings = {key: self._sighting(states[key], seen) for key in seen.behind_since}
         due = Schedule(graph, sightings, now, self._pace).due(queued)
         if due:

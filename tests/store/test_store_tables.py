@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime
 
 import pytest
 import store_builders as make
@@ -252,3 +252,15 @@ def test_messages_may_quote_any_data(store: Store) -> None:
     store.set_status(make.definition().table_id, Status.SUSPENDED, "cast of 'a\x00b\ud800' failed")
     [state] = store.tables()
     assert state.suspended_because == "cast of 'a␀b?' failed"
+
+
+def test_who_was_refreshed_since_a_look_began_knows_better(store: Store) -> None:
+    """Whatever the clock said: the look goes by the state that it read."""
+    definition = make.definition()
+    store.create_table(definition)
+    key = definition.table_id
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    store.saw({key: long_ago}, {key: store.tables()[0].refreshed_at})
+    assert store.tables()[0].behind_since == long_ago
+    store.saw({key: None}, {key: long_ago})  # another refresh than the one that stands
+    assert store.tables()[0].behind_since == long_ago

@@ -116,10 +116,15 @@ class Store:
         with writing(self._engine) as connection:
             tables.set_status(connection, table_id, status, because)
 
-    def saw(self, behind: Mapping[str, datetime | None], at: datetime) -> None:
-        """Since when each table has been behind its base tables, seen `at`; None: it is not."""
+    def saw(
+        self,
+        behind: Mapping[str, datetime | None],
+        refreshed: Mapping[str, datetime | None],
+    ) -> None:
+        """Since when each table has been behind its base tables (None: it is not), as it was
+        found to stand with the last refresh that is told."""
         with writing(self._engine) as connection:
-            tables.saw(connection, behind, at)
+            tables.saw(connection, behind, refreshed)
 
     # Claims.
 

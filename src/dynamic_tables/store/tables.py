@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Float, Integer, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, Float, Integer, and_, delete, insert, select, update
 from sqlalchemy.types import TypeEngine
 
 from dynamic_tables.definition import Definition
@@ -29,6 +29,7 @@ from dynamic_tables.store.types import UtcTime
 _tables = schema.dynamic_tables
 _dependencies = schema.dependencies
 
+Times = Mapping[str, datetime | None]  # by table id
 Rows = tuple[tuple[tuple[str, str], ...], list[tuple[Any, ...]]]  # (name, type) of columns; rows
 
 
@@ -171,13 +172,14 @@ def set_status(connection: Connection, table_id: str, status: Status, because: s
     connection.execute(update(_tables).where(_tables.c.table_id == table_id).values(values))
 
 
-def saw(connection: Connection, behind: Mapping[str, datetime | None], at: datetime) -> None:
-    """Keep what a schedule found out when it looked; who was refreshed since knows better."""
+def saw(connection: Connection, behind: Times, refreshed: Times) -> None:
+    """Keep what a schedule found out when it looked; who was refreshed since it read the table's
+    state knows better."""
     instant = now(connection)
     lock_all(connection, behind)
     for table_id, since in sorted(behind.items()):
-        older = or_(_tables.c.refreshed_at.is_(None), _tables.c.refreshed_at < at)
-        mine = and_(_tables.c.table_id == table_id, older)
+        as_read = _tables.c.refreshed_at.is_not_distinct_from(refreshed[table_id])
+        mine = and_(_tables.c.table_id == table_id, as_read)
         seen = {"seen_at": instant, "behind_since": since}
         connection.execute(update(_tables).where(mine).values(seen))
 
