@@ -60,3 +60,18 @@ def test_views_are_computed_as_the_definition_knows_them(open_lake: Open) -> Non
         [read] = lake.read_definition(session, known).views.values()  # ty: ignore
         assert read.text == known.views[0].text
     assert lake.followed(other, {}).views == definition.views
+
+
+def test_a_definition_that_comes_late_changes_nothing(open_lake: Open) -> None:
+    tables = open_lake()
+    tables.sql("CREATE TABLE r (a INT) USING delta")
+    tables.create("t", "SELECT a FROM r")
+    late = tables.show("t").definition
+    tables.alter("t", target_lag="1 hour")
+    tables.lake.save_definition(replace(late, query="SELECT 1 AS a"))
+    kept = tables.lake.standing(late).definition
+    assert (kept.query, kept.options.target_lag) == (
+        late.query,
+        tables.show("t").definition.options.target_lag,
+    )
+    assert kept.options.target_lag is not None

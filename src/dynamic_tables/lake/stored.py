@@ -237,9 +237,13 @@ class StoredTables(ShownTables):
                 self._run(f"DROP TABLE IF EXISTS {name.sql}")
 
     def save_definition(self, definition: Definition) -> None:
-        """Keep the definition with the table, so that a lost store can be rebuilt."""
+        """Keep the definition with the table, so that a lost store can be rebuilt.
+
+        Who comes late, because it paused and another one took over, changes nothing.
+        """
         with self.commit_lock(definition):
-            self._run(set_definition(definition))
+            if self.standing(definition).definition.revision < definition.revision:
+                self._run(set_definition(definition))
 
     def erase(self, definition: Definition) -> None:
         """Delete the stored table's own folder, and nothing else."""
