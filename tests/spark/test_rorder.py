@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.row_groups import committing
+from dynamic_tables.lake.row_groups.opening import name_of
 from dynamic_tables.lake.row_groups.schemas import Schema
+from dynamic_tables.lake.row_groups.stored_order import unordered_percent
 from dynamic_tables.lake.row_groups.table import RowGroupTable
 from dynamic_tables.lake.row_groups.writing import Target
 from dynamic_tables.layout.report import Became
@@ -159,6 +162,27 @@ def test_other_columns_end_the_attempt(shared: dt.DynamicTables, step: LayoutSte
     assert refused.value.reason == "COMMIT_FAILED"
     assert bag(shared.spark.table(name).drop("more").collect()) == before
     assert files(shared, name) == places
+
+
+def test_the_order_of_another_column_under_the_name_does_not_count(
+    shared: dt.DynamicTables,
+) -> None:
+    make(shared, "swapped", "delta.columnMapping.mode = 'name'")
+    dt.rorder("swapped", unique_by="k", spark=shared.spark)
+    before = unordered(shared, "swapped", "K"), unordered(shared, "swapped", "v")
+    for old, new in (("k", "x"), ("v", "k"), ("x", "v")):
+        shared.sql(f"ALTER TABLE swapped RENAME COLUMN {old} TO {new}")
+    after = unordered(shared, "swapped", "k"), unordered(shared, "swapped", "v")
+    assert (before, after) == ((0, 100), (100, 0))
+    again = dt.rorder("swapped", unique_by="k", spark=shared.spark)
+    assert len(again.ordered) == len(PARTS)
+    assert unordered(shared, "swapped", "k") == 0
+
+
+def unordered(tables: dt.DynamicTables, name: str, column: str) -> int:
+    with jvm.active(tables.spark):
+        log = catalog.log_of(tables.spark, name_of(name, tables.spark))
+        return unordered_percent(jvm.newest_snapshot(tables.spark, log), column)
 
 
 def files(tables: dt.DynamicTables, name: str) -> list[str]:

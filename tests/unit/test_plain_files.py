@@ -283,6 +283,31 @@ def test_a_column_that_was_made_again_under_its_name_is_another_one(tmp_path: Pa
     assert all(f"'{old.physical}': None" in row for row in found)
 
 
+def swap_names(table: Table) -> None:
+    key, other = table.columns
+    key.name, other.name = other.name, key.name
+
+
+def make_again(table: Table) -> None:
+    table.columns[0].name = "old"
+    table.columns.append(table.column("integer", "k"))
+
+
+@pytest.mark.parametrize("alter", [swap_names, make_again])
+def test_the_order_of_another_column_under_the_name_does_not_count(
+    tmp_path: Path, alter: Callable[[Table], None]
+) -> None:
+    table = made(tmp_path, {"v": "integer"}, mapping="name")
+    rows_in_order(table)
+    assert dt.rorder_setup_multi(table.root, unique_by="k") == ()
+    alter(table)
+    table.version += 1
+    table.commit([table.metadata()])
+    (item,) = dt.rorder_setup_multi(table.root, unique_by="k")
+    assert [part.became for part in dt.rorder_single(item).partitions] == ["ordered"]
+    assert dt.rorder_setup_multi(table.root, unique_by="k") == ()
+
+
 # What a checkpoint counts in columns
 
 
