@@ -164,6 +164,16 @@ def test_other_columns_end_the_attempt(shared: dt.DynamicTables, step: LayoutSte
     assert files(shared, name) == places
 
 
+def test_numbers_that_are_given_meanwhile_alter_nothing(shared: dt.DynamicTables) -> None:
+    shared.sql("CREATE TABLE numbered (n BIGINT GENERATED ALWAYS AS IDENTITY, k INT) USING delta")
+    insert = "INSERT INTO numbered (k) SELECT id % 3 FROM range(30)"
+    shared.sql(insert)
+    with observing(once(LayoutStep.WRITTEN, lambda: shared.sql(insert))):
+        report = dt.rorder("numbered", unique_by="k", spark=shared.spark)
+    assert [part.became for part in report.partitions] == ["ordered"]
+    assert shared.sql("SELECT count(DISTINCT n) FROM numbered").collect() == [(60,)]
+
+
 def test_the_order_of_another_column_under_the_name_does_not_count(
     shared: dt.DynamicTables,
 ) -> None:
