@@ -34,6 +34,11 @@ PACKED = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
+# Delta's own ideas of files, of the session or the table, would end the order that was just made.
+AS_SORTED = {
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    "spark.databricks.delta.autoCompact.enabled": "false",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +128,9 @@ class NativeTable:
             ) from error
         mark = f"{RESERVED_PREFIX}{uuid.uuid4().hex}"
         write = in_order.write.format("delta").mode("overwrite").option("dataChange", "false")
-        write = write.option("userMetadata", mark)
+        write = write.option("userMetadata", mark).option("optimizeWrite", "false")
         write = write.option("replaceWhere", where) if where is not None else write
-        with _settings(self._spark, {**PACKED, ROW_LIMIT: str(rows_per_row_group)}):
+        with _settings(self._spark, {**PACKED, **AS_SORTED, ROW_LIMIT: str(rows_per_row_group)}):
             self._saved(write)
         version = self._version_of(mark)
         with _settings(self._spark, verifying.SETTINGS):
