@@ -127,6 +127,40 @@ def key_ends(tables: dt.DynamicTables, place: str) -> list[list[tuple[int, int]]
     return found
 
 
+def test_native_refuses_to_give_new_numbers(tables: dt.DynamicTables) -> None:
+    tables.sql("CREATE TABLE given (n BIGINT GENERATED ALWAYS AS IDENTITY, k INT) USING delta")
+    tables.sql("INSERT INTO given (k) SELECT id % 3 FROM range(30)")
+    with pytest.raises(dt.Refused, match="column n is not supported") as refused:
+        dt.rorder("given", unique_by="k", engine="native", spark=tables.spark)
+    assert refused.value.reason == "TABLE_FEATURE"
+    assert "engine='arrow'" in (refused.value.hint or "")
+    assert tables.sql("DESCRIBE HISTORY given").count() == 2
+
+
+def test_what_native_cannot_write_is_told(tables: dt.DynamicTables) -> None:
+    """Under the table's name, not as Spark raises it."""
+    tables.sql("CREATE TABLE kept (k INT) USING delta TBLPROPERTIES (delta.appendOnly = true)")
+    tables.sql("INSERT INTO kept VALUES (1), (2)")
+    with pytest.raises(dt.RefreshError, match="only allow appends") as failed:
+        dt.rorder("kept", unique_by="k", engine="native", spark=tables.spark)
+    assert failed.value.about.endswith("kept")
+
+
+@pytest.mark.parametrize("how", ["CACHE TABLE cached", "frame"])
+def test_native_refuses_rows_that_are_held(tables: dt.DynamicTables, how: str) -> None:
+    """What was cached may be older than the table, and Spark would write it."""
+    tables.sql("CREATE OR REPLACE TABLE cached (k INT) USING delta")
+    tables.sql("INSERT INTO cached SELECT id % 3 FROM range(30)")
+    frame = tables.spark.read.format("delta").load(place(tables, "cached"))
+    tables.sql(how) if how != "frame" else frame.cache()
+    with pytest.raises(dt.Refused, match="cached") as refused:
+        dt.rorder("cached", unique_by="k", engine="native", spark=tables.spark)
+    assert "UNCACHE TABLE" in (refused.value.hint or "")
+    tables.spark.catalog.clearCache()
+    report = dt.rorder("cached", unique_by="k", engine="native", spark=tables.spark)
+    assert report.version is not None
+
+
 def test_native_refuses_to_lose_row_ids(tables: dt.DynamicTables) -> None:
     tables.sql(
         "CREATE TABLE tracked (k INT) USING delta TBLPROPERTIES (delta.enableRowTracking = true)"
