@@ -332,6 +332,18 @@ def test_counts_in_columns_are_told(tmp_path: Path) -> None:
     assert rows_in_order(table) == rows_before(table)
 
 
+def test_nulls_inside_lists_and_maps_may_be_counted(tmp_path: Path) -> None:
+    """As delta-rs counts them; those of keys and values look like columns of these names."""
+    numbers = {"type": "array", "elementType": "integer"}
+    words = {"type": "map", "keyType": "string", "valueType": "string"}
+    inner = {"type": "struct", "fields": [("l", numbers)]}
+    table = made(tmp_path, {"l": numbers, "m": words, "s": inner, "key": "string"})
+    told = json.loads(table.statistics([*table.live[0]["rows"].values()]))
+    wrong = {"l": 99, "m": 99, "s": {"l": 99}, "key": 99}
+    counted(table, told | {"nullCount": told["nullCount"] | wrong})
+    assert rows_in_order(table) == rows_before(table)
+
+
 @pytest.mark.parametrize("wrong", [{"numRecords": ROWS + 1}, {"nullCount": {"v": ROWS + 1}}])
 def test_counts_in_columns_are_compared_with_what_is_read(
     tmp_path: Path, wrong: dict[str, Any]
