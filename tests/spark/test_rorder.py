@@ -13,7 +13,8 @@ import pytest
 
 import dynamic_tables as dt
 from dynamic_tables.lake import catalog, jvm
-from dynamic_tables.lake.row_groups import committing
+from dynamic_tables.lake.row_groups import committing, verifying
+from dynamic_tables.lake.row_groups.files import PARTITION
 from dynamic_tables.lake.row_groups.opening import name_of
 from dynamic_tables.lake.row_groups.schemas import Schema
 from dynamic_tables.lake.row_groups.stored_order import unordered_percent
@@ -206,6 +207,32 @@ def test_readers_of_changes_see_nothing(shared: dt.DynamicTables) -> None:
     feed = shared.sql(f"SELECT * FROM table_changes('{name}', {report.version})")
     assert feed.collect() == []
     assert shared.refresh("follower")["follower"].strategy == "no_data"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("array(NULL, 1)", "array(1, NULL)"),
+        ("array(1)", "array(1, NULL)"),
+        ("array(array(1), array())", "array(array(), array(1))"),
+        ("map('a', NULL, 'b', 1)", "map('a', 1, 'b', NULL)"),
+        ("map('a', array(1, NULL))", "map('a', array(1))"),
+        (
+            "array(named_struct('x', 1, 'y', cast(NULL AS INT)))",
+            "array(named_struct('x', cast(NULL AS INT), 'y', 1))",
+        ),
+        ("map('a', named_struct('x', parse_json('1')))", "map('a', named_struct('x', NULL))"),
+    ],
+)
+def test_null_in_another_place_is_noticed(shared: dt.DynamicTables, one: str, other: str) -> None:
+    kind = shared.sql(f"SELECT {one} AS v").schema["v"].dataType.simpleString()
+    frames = [
+        shared.sql(f"SELECT cast({value} AS {kind}) AS v, 3 AS {PARTITION}")
+        for value in (one, other)
+    ]
+    columns = frames[0].select("v").schema
+    assert verifying.differing(*frames, columns) == [3]
+    assert verifying.differing(frames[1], frames[1], columns) == []
 
 
 def test_rows_under_a_wrong_name_are_not_committed(

@@ -137,8 +137,7 @@ class NativeTable:
         with _settings(self._spark, {**PACKED, **AS_SORTED, ROW_LIMIT: str(rows_per_row_group)}):
             self._saved(write)
         version = self._version_of(mark)
-        with _settings(self._spark, verifying.SETTINGS):
-            self._verify(version)
+        self._verify(version)
         return version
 
     def _check_where(self, where: str | None) -> None:

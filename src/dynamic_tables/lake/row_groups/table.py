@@ -58,7 +58,7 @@ class RowGroupTable:
         self, spark: SparkSession, log: jvm.Java, *, name: str, lock_wait_s: float
     ) -> None:
         namespace = (spark.catalog.currentCatalog(), spark.catalog.currentDatabase())
-        settings = {**result_settings(spark), **verifying.SETTINGS, **IN_BATCHES, **KNOWS_ITSELF}
+        settings = {**result_settings(spark), **IN_BATCHES, **KNOWS_ITSELF}
         self._session = private_session(spark, settings=settings, namespace=namespace)
         self._log, self.name = log, name
         self._lock_wait_s = lock_wait_s
