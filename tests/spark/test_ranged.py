@@ -55,6 +55,9 @@ def test_a_range_column_in_another_case(shared: dt.DynamicTables) -> None:
     )
     dt.append("other_case", [{"k": 7}], spark=shared.spark)
     assert shared.sql("SELECT k, k_range FROM other_case").collect() == [(7, 1)]
+    report = dt.rorder("other_case", spark=shared.spark)
+    assert [part.became for part in report.partitions] == ["ordered"]
+    assert shared.sql("SELECT k, k_range FROM other_case").collect() == [(7, 1)]
 
 
 def test_ranges_from_rows(shared: dt.DynamicTables) -> None:
