@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from postgres import Postgres
 settings.register_profile("untimed", deadline=None)  # no test depends on how busy the machine is
 settings.load_profile("untimed")
 
-sys.modules["pandas"] = None  # DuckDB looks for it with every value; only Spark Connect needs it
+if find_spec("pandas") is None:
+    sys.modules["pandas"] = None  # DuckDB looks for it with every value: it is not there
 
 
 @pytest.fixture(scope="session")

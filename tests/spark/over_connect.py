@@ -57,6 +57,8 @@ def main(folder: Path) -> None:
     changes = spark.sql(f"SELECT * FROM table_changes_by_path('{place}', {report.version})")
     [file] = {Path(path.removeprefix("file:")) for path in rows.inputFiles()}
     footer = pq.read_metadata(file)
+    unknown = refused(spark, place, unique_by="nope", engine="native")
+    rows.cache()
     print(json.dumps({
         "session": type(spark).__module__,
         "engine": report.engine,
@@ -65,7 +67,8 @@ def main(folder: Path) -> None:
         "row_groups": footer.num_row_groups,
         "values": [footer.row_group(n).column(0).statistics.min for n in range(20)],
         "settings_changed": sorted(dict(spark.conf.getAll.items() ^ settings.items())),
-        "no_such_column": refused(spark, place, unique_by="nope", engine="native"),
+        "no_such_column": unknown,
+        "cached": refused(spark, place, unique_by="k", engine="native"),
         "arrow": refused(spark, place, unique_by="k"),
     }))  # fmt: skip
     spark.stop()

@@ -37,6 +37,29 @@ def test_rows_find_their_range(shared: dt.DynamicTables) -> None:
         shared.sql("INSERT INTO nodes (node, v, node_range) VALUES (1, 1, 2)")
 
 
+def test_what_is_said_of_columns_is_kept(shared: dt.DynamicTables) -> None:
+    said = (
+        "n INT NOT NULL COMMENT 'the node''s', `odd-name` ARRAY<STRUCT<a: INT COMMENT 'in'>>,"
+        " s STRUCT<b: STRING NOT NULL>, m MAP<STRING, INT>"
+    )
+    dt.create_ranged_table("said", said, by="n", ranges=[10], spark=shared.spark)
+    wanted = shared.spark.createDataFrame([], said).schema
+    found = shared.spark.table("said").schema
+    assert found.json() == wanted.add(found["n_range"]).json()
+
+
+def test_a_range_column_in_another_case(shared: dt.DynamicTables) -> None:
+    shared.sql(
+        "CREATE TABLE other_case (k INT, K_RANGE INT GENERATED ALWAYS AS (k % 2)) USING delta"
+        " PARTITIONED BY (k_range)"
+    )
+    dt.append("other_case", [{"k": 7}], spark=shared.spark)
+    assert shared.sql("SELECT k, k_range FROM other_case").collect() == [(7, 1)]
+    report = dt.rorder("other_case", spark=shared.spark)
+    assert [part.became for part in report.partitions] == ["ordered"]
+    assert shared.sql("SELECT k, k_range FROM other_case").collect() == [(7, 1)]
+
+
 def test_ranges_from_rows(shared: dt.DynamicTables) -> None:
     rows = shared.spark.sql("SELECT date_add(DATE '2020-01-01', int(id)) AS day FROM range(100)")
     ends = dt.create_ranged_table(

@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 import dynamic_tables as dt
-from dynamic_tables.lake.row_groups import committing
+from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake.row_groups import committing, verifying
+from dynamic_tables.lake.row_groups.files import PARTITION
+from dynamic_tables.lake.row_groups.opening import name_of
 from dynamic_tables.lake.row_groups.schemas import Schema
+from dynamic_tables.lake.row_groups.stored_order import unordered_percent
 from dynamic_tables.lake.row_groups.table import RowGroupTable
 from dynamic_tables.lake.row_groups.writing import Target
 from dynamic_tables.layout.report import Became
@@ -161,6 +165,37 @@ def test_other_columns_end_the_attempt(shared: dt.DynamicTables, step: LayoutSte
     assert files(shared, name) == places
 
 
+def test_numbers_that_are_given_meanwhile_alter_nothing(shared: dt.DynamicTables) -> None:
+    shared.sql("CREATE TABLE numbered (n BIGINT GENERATED ALWAYS AS IDENTITY, k INT) USING delta")
+    insert = "INSERT INTO numbered (k) SELECT id % 3 FROM range(30)"
+    shared.sql(insert)
+    with observing(once(LayoutStep.WRITTEN, lambda: shared.sql(insert))):
+        report = dt.rorder("numbered", unique_by="k", spark=shared.spark)
+    assert [part.became for part in report.partitions] == ["ordered"]
+    assert shared.sql("SELECT count(DISTINCT n) FROM numbered").collect() == [(60,)]
+
+
+def test_the_order_of_another_column_under_the_name_does_not_count(
+    shared: dt.DynamicTables,
+) -> None:
+    make(shared, "swapped", "delta.columnMapping.mode = 'name'")
+    dt.rorder("swapped", unique_by="k", spark=shared.spark)
+    before = unordered(shared, "swapped", "K"), unordered(shared, "swapped", "v")
+    for old, new in (("k", "x"), ("v", "k"), ("x", "v")):
+        shared.sql(f"ALTER TABLE swapped RENAME COLUMN {old} TO {new}")
+    after = unordered(shared, "swapped", "k"), unordered(shared, "swapped", "v")
+    assert (before, after) == ((0, 100), (100, 0))
+    again = dt.rorder("swapped", unique_by="k", spark=shared.spark)
+    assert len(again.ordered) == len(PARTS)
+    assert unordered(shared, "swapped", "k") == 0
+
+
+def unordered(tables: dt.DynamicTables, name: str, column: str) -> int:
+    with jvm.active(tables.spark):
+        log = catalog.log_of(tables.spark, name_of(name, tables.spark))
+        return unordered_percent(jvm.newest_snapshot(tables.spark, log), column)
+
+
 def files(tables: dt.DynamicTables, name: str) -> list[str]:
     return sorted(tables.spark.table(name).inputFiles())
 
@@ -172,6 +207,32 @@ def test_readers_of_changes_see_nothing(shared: dt.DynamicTables) -> None:
     feed = shared.sql(f"SELECT * FROM table_changes('{name}', {report.version})")
     assert feed.collect() == []
     assert shared.refresh("follower")["follower"].strategy == "no_data"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("array(NULL, 1)", "array(1, NULL)"),
+        ("array(1)", "array(1, NULL)"),
+        ("array(array(1), array())", "array(array(), array(1))"),
+        ("map('a', NULL, 'b', 1)", "map('a', 1, 'b', NULL)"),
+        ("map('a', array(1, NULL))", "map('a', array(1))"),
+        (
+            "array(named_struct('x', 1, 'y', cast(NULL AS INT)))",
+            "array(named_struct('x', cast(NULL AS INT), 'y', 1))",
+        ),
+        ("map('a', named_struct('x', parse_json('1')))", "map('a', named_struct('x', NULL))"),
+    ],
+)
+def test_null_in_another_place_is_noticed(shared: dt.DynamicTables, one: str, other: str) -> None:
+    kind = shared.sql(f"SELECT {one} AS v").schema["v"].dataType.simpleString()
+    frames = [
+        shared.sql(f"SELECT cast({value} AS {kind}) AS v, 3 AS {PARTITION}")
+        for value in (one, other)
+    ]
+    columns = frames[0].select("v").schema
+    assert verifying.differing(*frames, columns) == [3]
+    assert verifying.differing(frames[1], frames[1], columns) == []
 
 
 def test_rows_under_a_wrong_name_are_not_committed(

@@ -30,5 +30,6 @@ def test_native_works_over_spark_connect(shared: dt.DynamicTables, tmp_path: Pat
         "values": list(range(20)),
         "settings_changed": ["spark.databricks.delta.lastCommitVersionInSession"],  # by Delta
         "no_such_column": "InvalidInput BAD_COLUMNS",
+        "cached": "Refused CONTRADICTION",
         "arrow": "SetupError CONNECT_UNSUPPORTED",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 import dynamic_tables as dt
 from dynamic_tables.cli import program
+from dynamic_tables.lake.row_groups import native
 from dynamic_tables.lake.row_groups.native import NativeTable
 from oracle import bag, check
 
@@ -86,6 +88,77 @@ def test_native_knows_its_commit_among_others(
     history = tables.sql("DESCRIBE HISTORY busy").collect()
     assert (report.version, history[0].version) == (2, 3)
     assert tables.spark.table("busy").count() == 31
+
+
+@pytest.mark.parametrize("habit", ["optimizeWrite", "autoCompact"])
+def test_native_is_not_undone_by_habits_of_the_table(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, habit: str
+) -> None:
+    """Optimized writes shuffle sorted rows, and compaction puts files together."""
+    tables.sql(
+        f"CREATE TABLE {habit} (k INT, v STRING, day INT) USING delta PARTITIONED BY (day)"
+        f" TBLPROPERTIES (delta.autoOptimize.{habit} = true)"
+    )
+    tables.sql(f"INSERT INTO {habit} SELECT id * 7919 % 1000, 'v' || id, id % 2 FROM range(2000)")
+    monkeypatch.setattr(native, "TASK_BYTES", 2**11)
+    settings = {
+        "spark.databricks.delta.autoCompact.minNumFiles": "2",
+        f"spark.databricks.delta.{habit}.enabled": "true",
+    }
+    with native._settings(tables.spark, settings):
+        report = dt.rorder(
+            habit, unique_by="k", engine="native", rows_per_row_group=20, spark=tables.spark
+        )
+        assert {key: tables.spark.conf.get(key) for key in settings} == settings
+    assert tables.sql(f"DESCRIBE HISTORY {habit}").collect()[0].version == report.version
+    found = key_ends(tables, place(tables, habit))
+    assert len(found) > 2  # those of the tasks that sorted the rows
+    for ends in found:
+        assert all(before[1] <= after[0] for before, after in pairwise(ends))
+
+
+def key_ends(tables: dt.DynamicTables, place: str) -> list[list[tuple[int, int]]]:
+    """The least and the greatest key of every row group, file by file."""
+    found = []
+    for file in tables.spark.read.format("delta").load(place).inputFiles():
+        footer = pq.read_metadata(file.removeprefix("file:"))
+        groups = [footer.row_group(n).column(0).statistics for n in range(footer.num_row_groups)]
+        found.append([(group.min, group.max) for group in groups])
+    return found
+
+
+def test_native_refuses_to_give_new_numbers(tables: dt.DynamicTables) -> None:
+    tables.sql("CREATE TABLE given (n BIGINT GENERATED ALWAYS AS IDENTITY, k INT) USING delta")
+    tables.sql("INSERT INTO given (k) SELECT id % 3 FROM range(30)")
+    with pytest.raises(dt.Refused, match="column n is not supported") as refused:
+        dt.rorder("given", unique_by="k", engine="native", spark=tables.spark)
+    assert refused.value.reason == "TABLE_FEATURE"
+    assert "engine='arrow'" in (refused.value.hint or "")
+    assert tables.sql("DESCRIBE HISTORY given").count() == 2
+
+
+def test_what_native_cannot_write_is_told(tables: dt.DynamicTables) -> None:
+    """Under the table's name, not as Spark raises it."""
+    tables.sql("CREATE TABLE kept (k INT) USING delta TBLPROPERTIES (delta.appendOnly = true)")
+    tables.sql("INSERT INTO kept VALUES (1), (2)")
+    with pytest.raises(dt.RefreshError, match="only allow appends") as failed:
+        dt.rorder("kept", unique_by="k", engine="native", spark=tables.spark)
+    assert failed.value.about.endswith("kept")
+
+
+@pytest.mark.parametrize("how", ["CACHE TABLE cached", "frame"])
+def test_native_refuses_rows_that_are_held(tables: dt.DynamicTables, how: str) -> None:
+    """What was cached may be older than the table, and Spark would write it."""
+    tables.sql("CREATE OR REPLACE TABLE cached (k INT) USING delta")
+    tables.sql("INSERT INTO cached SELECT id % 3 FROM range(30)")
+    frame = tables.spark.read.format("delta").load(place(tables, "cached"))
+    tables.sql(how) if how != "frame" else frame.cache()
+    with pytest.raises(dt.Refused, match="cached") as refused:
+        dt.rorder("cached", unique_by="k", engine="native", spark=tables.spark)
+    assert "UNCACHE TABLE" in (refused.value.hint or "")
+    tables.spark.catalog.clearCache()
+    report = dt.rorder("cached", unique_by="k", engine="native", spark=tables.spark)
+    assert report.version is not None
 
 
 def test_native_refuses_to_lose_row_ids(tables: dt.DynamicTables) -> None:

@@ -18,6 +18,7 @@ from dynamic_tables.cli import program, session
 from dynamic_tables.cli.tools import statements
 from dynamic_tables.declare import Declared
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
+from dynamic_tables.layout.report import RorderReport
 from dynamic_tables.model import Action, Outcome, RefreshRecord, RefreshReport
 from dynamic_tables.names import TableName
 from dynamic_tables.options import SPECS
@@ -450,3 +451,20 @@ def test_the_demo_wants_an_empty_folder(tmp_path: Path) -> None:
     result = run("demo", "--keep", str(tmp_path))
     assert result.exit_code == 2
     assert "[ALREADY_EXISTS]" in result.stderr
+
+
+def test_sizes_of_row_groups_are_passed_on(fake: Callable[[Any], FakeTables]) -> None:
+    tables = fake(
+        RorderReport(table="t", unique_by="k", engine="arrow", version=None, partitions=())
+    )
+    sizes = {"values_per_row_group": 5, "rows_per_row_group": 700, "max_row_group_bytes": 9000}
+    flags = [part for name, n in sizes.items() for part in (f"--{name.replace('_', '-')}", str(n))]
+    assert run("optimize", "t", "--row-groups-by", "k", *flags).exit_code == 0
+    assert run("optimize", "t", "--row-groups-by", "k").exit_code == 0
+    given = [{name: how[name] for name in sizes if name in how} for _, _, how in tables.calls]
+    assert given == [sizes, {}]
+
+
+def test_sizes_of_row_groups_belong_to_a_column(no_spark: None) -> None:
+    assert "CONTRADICTION" in run("optimize", "t", "--values-per-row-group", "5").stderr
+    assert run("optimize", "t", "--row-groups-by", "k", "--rows-per-row-group", "0").exit_code == 2

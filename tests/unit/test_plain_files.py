@@ -283,6 +283,31 @@ def test_a_column_that_was_made_again_under_its_name_is_another_one(tmp_path: Pa
     assert all(f"'{old.physical}': None" in row for row in found)
 
 
+def swap_names(table: Table) -> None:
+    key, other = table.columns
+    key.name, other.name = other.name, key.name
+
+
+def make_again(table: Table) -> None:
+    table.columns[0].name = "old"
+    table.columns.append(table.column("integer", "k"))
+
+
+@pytest.mark.parametrize("alter", [swap_names, make_again])
+def test_the_order_of_another_column_under_the_name_does_not_count(
+    tmp_path: Path, alter: Callable[[Table], None]
+) -> None:
+    table = made(tmp_path, {"v": "integer"}, mapping="name")
+    rows_in_order(table)
+    assert dt.rorder_setup_multi(table.root, unique_by="k") == ()
+    alter(table)
+    table.version += 1
+    table.commit([table.metadata()])
+    (item,) = dt.rorder_setup_multi(table.root, unique_by="k")
+    assert [part.became for part in dt.rorder_single(item).partitions] == ["ordered"]
+    assert dt.rorder_setup_multi(table.root, unique_by="k") == ()
+
+
 # What a checkpoint counts in columns
 
 
@@ -304,6 +329,18 @@ def test_counts_in_columns_are_told(tmp_path: Path) -> None:
     (file,) = log.newest(Store(str(tmp_path))).files.values()
     assert file.statistics is None
     assert file.told == told
+    assert rows_in_order(table) == rows_before(table)
+
+
+def test_nulls_inside_lists_and_maps_may_be_counted(tmp_path: Path) -> None:
+    """As delta-rs counts them; those of keys and values look like columns of these names."""
+    numbers = {"type": "array", "elementType": "integer"}
+    words = {"type": "map", "keyType": "string", "valueType": "string"}
+    inner = {"type": "struct", "fields": [("l", numbers)]}
+    table = made(tmp_path, {"l": numbers, "m": words, "s": inner, "key": "string"})
+    told = json.loads(table.statistics([*table.live[0]["rows"].values()]))
+    wrong = {"l": 99, "m": 99, "s": {"l": 99}, "key": 99}
+    counted(table, told | {"nullCount": told["nullCount"] | wrong})
     assert rows_in_order(table) == rows_before(table)
 
 

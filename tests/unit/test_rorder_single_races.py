@@ -113,6 +113,29 @@ def test_what_is_added_meanwhile_stays(tmp_path: Path, step: LayoutStep, tracked
         assert ids == table.next_row - 1 + 40
 
 
+def with_identity(table: Table, mark: int) -> dict[str, Any]:
+    """The metadata of a table whose key is an identity column."""
+    action = table.metadata()
+    schema = json.loads(action["metaData"]["schemaString"])
+    schema["fields"][0]["metadata"]["delta.identity.highWaterMark"] = mark
+    action["metaData"]["schemaString"] = json.dumps(schema)
+    return action
+
+
+def test_numbers_that_are_given_meanwhile_alter_nothing(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.commit([with_identity(table, 40)])
+    item, before = first(tmp_path), rows(tmp_path)
+
+    def insert() -> None:
+        table.commit([with_identity(table, 45), table.add({"p": "1"}, 5)])
+
+    with observing(once(LayoutStep.WRITTEN, insert)):
+        report = dt.rorder_single(item)
+    assert [part.became for part in report.partitions] == ["ordered"]
+    assert rows(tmp_path).total() == before.total() + 5
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("act", [Table.delete, compact])
 def test_a_partition_that_was_changed_stays_as_it_is(

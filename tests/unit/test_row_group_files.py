@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
-from math import isnan
+from math import copysign, isnan
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -193,6 +193,16 @@ def test_instants_are_rounded_outwards() -> None:
     told = json.loads(statistics.as_json())
     assert told["minValues"] == {"t": "2020-01-01T00:00:00.000Z"}
     assert told["maxValues"] == {"t": "2020-01-01T00:00:00.002Z"}
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_bounds_of_zeros_hold_for_both(zero: float) -> None:
+    """Some readers tell -0.0 from 0.0 and take it for less."""
+    statistics = Statistics([Leaf(("f",), True)])
+    statistics.add(pa.table({"f": pa.array([zero], pa.float64())}))
+    told = json.loads(statistics.as_json())
+    assert copysign(1, told["minValues"]["f"]) == -1
+    assert copysign(1, told["maxValues"]["f"]) == 1
 
 
 def test_what_json_cannot_say_is_left_out() -> None:

@@ -22,6 +22,7 @@ from dynamic_tables.options import SPECS, Kind, Options, OptionSpec, parse_kwarg
 from dynamic_tables.reasons import Reason
 from dynamic_tables.render import declared_text, rorder_plan_table, rorder_table
 
+NUMBER = click.IntRange(min=1)
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -188,6 +189,13 @@ def drop(run: Invocation, name: str, cascade: bool, if_exists: bool) -> None:
 @click.option("--sort-by", multiple=True, metavar="COLUMN", help="order of the rows of one value")
 @click.option("--where", metavar="CONDITION", help="only partitions that fulfil it")
 @click.option("--engine", type=click.Choice(ENGINES), help="who writes the files")
+@click.option(
+    "--values-per-row-group", type=NUMBER, metavar="N", help="so many values share a row group"
+)
+@click.option(
+    "--rows-per-row-group", type=NUMBER, metavar="N", help="rows of a row group; engine native"
+)
+@click.option("--max-row-group-bytes", type=NUMBER, metavar="N", help="in memory, at most")
 @click.option("--dry-run", is_flag=True, help="show what each layout would cost readers")
 def optimize(
     run: Invocation,
@@ -197,12 +205,14 @@ def optimize(
     where: str | None,
     engine: str | None,
     dry_run: bool,
+    **sizes: int | None,
 ) -> None:
     """Compact tables NAMES, or put their row groups in order; no row changes."""
     for name in names:
         split_name(name)
     if row_groups_by is None:
-        _refuse_without_column(names[0], bool(sort_by or where or engine or dry_run))
+        given = sort_by or where or engine or dry_run or any(sizes.values())
+        _refuse_without_column(names[0], bool(given))
         with run.tables("optimizing") as tables:
             done = [str(tables.optimize(name)) for name in names]
         shown = Text("\n".join(f"{name}: optimized" for name in done), style="green")
@@ -215,14 +225,15 @@ def optimize(
             run.show([plan.as_json() for plan in plans], Group(*map(rorder_plan_table, plans)))
             return
         more = {"sort_by": sort_by, "engine": engine or ENGINES[0]}
-        reports = [tables.rorder(name, **chosen, **more) for name in names]
+        said = {size: number for size, number in sizes.items() if number is not None}
+        reports = [tables.rorder(name, **chosen, **more, **said) for name in names]
     run.show([report.as_json() for report in reports], Group(*map(rorder_table, reports)))
 
 
 def _refuse_without_column(name: str, given: bool) -> None:
     if given:
         raise InvalidInput(
-            "--sort-by, --where, --engine and --dry-run belong to --row-groups-by",
+            "--sort-by, --where, --engine, --dry-run and sizes belong to --row-groups-by",
             reason=Reason.CONTRADICTION,
             about=name,
             hint=f"dynamic-tables optimize {name} --row-groups-by COLUMN …",

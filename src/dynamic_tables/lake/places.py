@@ -6,6 +6,7 @@ A location is written as Hadoop's `Path` prints it: `file:/tmp/my lake`, not per
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import unquote
 
 LOCAL_SCHEME = "file:"
 
@@ -31,6 +32,16 @@ def local_path(location: str) -> Path | None:
     if location.startswith(LOCAL_SCHEME):
         return Path("/" + location.removeprefix(LOCAL_SCHEME).lstrip("/"))
     return Path(location) if location.startswith("/") else None
+
+
+def decoded(uri: str) -> str:
+    """What deltalake calls `table_uri`, as a location: it encodes paths on the local disk.
+
+    >>> decoded("file:///tmp/my%20lake/"), decoded("s3://bucket/a%20b")
+    ('file:///tmp/my lake', 's3://bucket/a%20b')
+    """
+    uri = uri.rstrip("/")
+    return unquote(uri) if uri.startswith(LOCAL_SCHEME) else uri
 
 
 def is_plain_s3(location: str, log_store: str | None) -> bool:

@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from dynamic_tables.errors import InvalidInput, Refused, SetupError
-from dynamic_tables.lake.places import S3, local_path
+from dynamic_tables.lake.places import S3, decoded, local_path
 from dynamic_tables.lake.row_groups.order import Order
 from dynamic_tables.lake.row_groups.sizes import HELD_BYTES, ROW_GROUP_BYTES
 from dynamic_tables.layout.report import Became, PartitionReport, RorderReport
@@ -196,8 +195,7 @@ def _opened(location: str) -> PlainTable:
 def _location(table: Any) -> str:
     """Where a table lies; its name would need a catalog, which is Spark's."""
     if hasattr(table, "table_uri"):  # of deltalake
-        uri = str(table.table_uri).rstrip("/")
-        return unquote(uri) if uri.startswith("file:") else uri
+        return decoded(str(table.table_uri))
     if isinstance(table, Path):
         table = str(table.absolute())
     if not isinstance(table, str) or "/" not in table:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dynamic_tables.lake.plain_delta.log import Metadata
+from dynamic_tables.lake.row_groups.order import PHYSICAL_NAME
 from dynamic_tables.lake.row_groups.refusals import (
     no_column,
     partition_column,
@@ -22,7 +23,7 @@ from dynamic_tables.lake.row_groups.refusals import (
 from dynamic_tables.lake.row_groups.statistics import Leaf
 from dynamic_tables.lake.row_groups.writing import with_field_ids
 
-PHYSICAL_NAME, FIELD_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
+FIELD_ID = "delta.columnMapping.id"
 COLLATIONS, DEFAULT = "__COLLATIONS", "EXISTS_DEFAULT"  # of a column's metadata
 INDEXED_COLUMNS = 32  # have statistics, unless the table says otherwise
 PLAIN = {

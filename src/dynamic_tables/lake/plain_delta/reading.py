@@ -90,7 +90,7 @@ class Reader:
         self, source: Source, *, only: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Its rows in their order; `only` some columns, by their names in files."""
-        known = Statistics(_null_counted(self._columns.leaves)) if only is None else None
+        known = Statistics(_null_counted(self._columns)) if only is None else None
         with self._store.open(source.file.path) as opened, _parquet(opened) as parquet:
             start = 0
             chosen = self._chosen(parquet, source.file, only)
@@ -239,8 +239,29 @@ def _has_inner_dictionary(kind: pa.DataType) -> bool:
     return any(pa.types.is_dictionary(part) or _has_inner_dictionary(part) for part in inner)
 
 
-def _null_counted(leaves: Sequence[Leaf]) -> list[Leaf]:
-    return [Leaf(leaf.path, bounded=False) for leaf in leaves]
+def _null_counted(columns: Columns) -> list[Leaf]:
+    """What the log can be compared with.
+
+    Of lists and maps some writers count the NULLs inside, those of a map as `key` and `value`.
+    """
+    taken = {("key",), ("value",)} if any(_has_map(f.type) for f in columns.arrow) else set()
+    return [
+        Leaf(leaf.path, bounded=False)
+        for leaf in columns.leaves
+        if leaf.path not in taken and not pa.types.is_nested(_type_at(columns.arrow, leaf.path))
+    ]
+
+
+def _type_at(schema: pa.Schema, path: Sequence[str]) -> pa.DataType:
+    kind = schema.field(path[0]).type
+    for name in path[1:]:
+        kind = kind.field(name).type
+    return kind
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    inner = [kind.field(n).type for n in range(kind.num_fields)]
+    return pa.types.is_map(kind) or any(map(_has_map, inner))
 
 
 def _has_times(kind: pa.DataType) -> bool:

@@ -16,13 +16,14 @@ from urllib.parse import quote as url_quote
 
 from pyspark.sql import SparkSession
 
-from dynamic_tables.errors import Held, Refused
+from dynamic_tables.errors import Held
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.faults import SPARK_FAULTS, is_conflict
 from dynamic_tables.lake.jvm import DELTA, Java
 from dynamic_tables.lake.marking import now_ms
 from dynamic_tables.lake.row_groups.files import Partition, states_of
 from dynamic_tables.lake.row_groups.order import ORDER_TAG
+from dynamic_tables.lake.row_groups.unaltered import check_unaltered, without_marks
 from dynamic_tables.lake.row_groups.writing import NewFile
 from dynamic_tables.lake.transaction import USER_METADATA, optimizing
 from dynamic_tables.reasons import Reason
@@ -81,7 +82,7 @@ def commit(
     """Exchange the files of all partitions that are still as they were at the version `listed`."""
     for _ in range(ATTEMPTS):
         newest = jvm.newest_snapshot(session, log)
-        _check_unaltered(listed, newest, name)
+        check_unaltered(_metadata(listed), _metadata(newest), name)
         standing = _standing(listed, newest, log, partitions)
         numbers = {partition.number for partition in standing}
         changed = frozenset(p.number for p in partitions if p.number not in numbers)
@@ -103,16 +104,11 @@ def commit(
     )
 
 
-def _check_unaltered(listed: Java, newest: Java, name: str) -> None:
-    same = listed.metadata().equals(newest.metadata())
-    if same and listed.protocol().equals(newest.protocol()):
-        return
-    raise Refused(
-        "its columns or properties were changed meanwhile; nothing was committed",
-        reason=Reason.COMMIT_FAILED,
-        about=name,
-        hint="run it again",
-    )
+def _metadata(snapshot: Java) -> list[Any]:
+    """Columns, properties and features."""
+    metadata = json.loads(snapshot.metadata().json())["metaData"]
+    columns = without_marks(metadata["schemaString"])
+    return [{**metadata, "schemaString": columns}, json.loads(snapshot.protocol().json())]
 
 
 def _standing(

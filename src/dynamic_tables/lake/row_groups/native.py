@@ -14,12 +14,13 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from dynamic_tables.errors import InternalError, InvalidInput, Refused
-from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_conflict
+from dynamic_tables.errors import DynamicTablesError, InternalError, InvalidInput, Refused
+from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_conflict, told
 from dynamic_tables.lake.row_groups import verifying
 from dynamic_tables.lake.row_groups.files import PARTITION
 from dynamic_tables.lake.row_groups.refusals import ranged_column
@@ -29,10 +30,16 @@ from dynamic_tables.names import RESERVED_PREFIX, quote
 from dynamic_tables.reasons import Reason
 
 ROW_LIMIT = "parquet.block.row.count.limit"  # rows of a row group; read from the session
+ALWAYS_NUMBERED = "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED"  # Delta's error
 # Small row groups pack worse: zstd makes up for it. Timestamps of 96 bits have no bounds.
 PACKED = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+# Delta's own ideas of files, of the session or the table, would end the order that was just made.
+AS_SORTED = {
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    "spark.databricks.delta.autoCompact.enabled": "false",
 }
 
 
@@ -110,6 +117,7 @@ class NativeTable:
         """Write the rows in order; the new version comes back."""
         self._check_where(where)
         rows = self._read()
+        self._check_not_cached(rows)
         order = [quote(name) for name in (*self.detail.partition_columns, unique_by)]
         try:
             rows = rows.where(where) if where is not None else rows
@@ -121,15 +129,15 @@ class NativeTable:
             raise InvalidInput(
                 headline(error), reason=Reason.BAD_COLUMNS, about=self.name
             ) from error
+        self._check_not_cached(rows)
         mark = f"{RESERVED_PREFIX}{uuid.uuid4().hex}"
         write = in_order.write.format("delta").mode("overwrite").option("dataChange", "false")
-        write = write.option("userMetadata", mark)
+        write = write.option("userMetadata", mark).option("optimizeWrite", "false")
         write = write.option("replaceWhere", where) if where is not None else write
-        with _settings(self._spark, {**PACKED, ROW_LIMIT: str(rows_per_row_group)}):
+        with _settings(self._spark, {**PACKED, **AS_SORTED, ROW_LIMIT: str(rows_per_row_group)}):
             self._saved(write)
         version = self._version_of(mark)
-        with _settings(self._spark, verifying.SETTINGS):
-            self._verify(version)
+        self._verify(version)
         return version
 
     def _check_where(self, where: str | None) -> None:
@@ -148,18 +156,38 @@ class NativeTable:
                 hint=f"partition columns: {', '.join(self.detail.partition_columns) or 'none'}",
             ) from error
 
+    def _check_not_cached(self, rows: DataFrame) -> None:
+        """Spark would write the rows that it holds, though the table may have others by now."""
+        if rows.storageLevel != StorageLevel.NONE:
+            raise Refused(
+                "this session has cached its rows, which may be older than the table",
+                reason=Reason.CONTRADICTION,
+                about=self.name,
+                hint="UNCACHE TABLE …, or frame.unpersist(), and run it again",
+            )
+
     def _saved(self, write: DataFrameWriter) -> None:
         try:
             write.save(self._location)
         except SPARK_FAULTS as error:
             if not is_conflict(error):
-                raise
+                raise self._failed(error) from error
             raise Refused(
                 "somebody else changed the table meanwhile; nothing was committed",
                 reason=Reason.COMMIT_FAILED,
                 about=self.name,
                 hint="run it again, or use engine='arrow', which leaves out what was changed",
             ) from error
+
+    def _failed(self, error: BaseException) -> DynamicTablesError:
+        if ALWAYS_NUMBERED not in str(error):
+            return told(error, about=self.name)
+        return Refused(
+            f"Spark's own writer cannot keep the numbers of identity columns: {headline(error)}",
+            reason=Reason.TABLE_FEATURE,
+            about=self.name,
+            hint="engine='arrow' keeps them",
+        )
 
     def _tasks(self) -> int:
         return max(-(-self.detail.size // TASK_BYTES), 1)

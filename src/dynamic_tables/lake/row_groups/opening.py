@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 from dynamic_tables.errors import InvalidInput, SetupError
 from dynamic_tables.lake import catalog
 from dynamic_tables.lake.embedded import TESTED
+from dynamic_tables.lake.places import decoded
 from dynamic_tables.lake.row_groups.native import NativeTable
 from dynamic_tables.lake.supported import tested_session
 from dynamic_tables.names import TableName, qualify, split_name
@@ -62,9 +64,11 @@ def session_of(spark: SparkSession | None) -> SparkSession:
 def name_of(table: Any, session: SparkSession) -> TableName:
     """The qualified name of a table; of a path it has no catalog."""
     if hasattr(table, "table_uri"):  # of deltalake
-        table = table.table_uri
+        table = decoded(str(table.table_uri))
     elif hasattr(table, "detail"):  # of delta-spark
         table = table.detail().collect()[0].location
+    if isinstance(table, Path):
+        table = str(table.absolute())
     if not isinstance(table, str):
         raise InvalidInput(
             "is neither a name nor a path nor a Delta table",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dynamic_tables.lake.row_groups.sizes import ROW_GROUP_BYTES
 
 ORDER_TAG = "dynamic_tables.row_groups"  # of files that are in order: in which
+PHYSICAL_NAME = "delta.columnMapping.physicalName"  # of a column: what files call it
 PARTIAL = "dynamic_tables.partial"  # of files whose rows add to groups stored elsewhere
 
 
@@ -19,17 +20,21 @@ class Order:
     sort_by: tuple[str, ...] = ()  # the order of the rows of one value
     values_per_row_group: int = 1
     row_group_bytes: int = ROW_GROUP_BYTES  # at most, in memory
+    physical: tuple[str, ...] = ()  # what files call unique_by and sort_by, if it differs
 
     @property
     def tag(self) -> str:
         """What files in this order say; names compare without case.
 
+        They are those that files have: what users see may be the name of another column later.
+
         >>> Order(unique_by="Customer").tag
         '{"unique_by": "customer", "sort_by": [], "values_per_row_group": 1}'
         """
+        key, *others = [name.lower() for name in self.physical or (self.unique_by, *self.sort_by)]
         wanted = {
-            "unique_by": self.unique_by.lower(),
-            "sort_by": [name.lower() for name in self.sort_by],
+            "unique_by": key,
+            "sort_by": others,
             "values_per_row_group": self.values_per_row_group,
         }
         if self.row_group_bytes != ROW_GROUP_BYTES:

@@ -15,14 +15,14 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from dynamic_tables.errors import InvalidInput, Refused
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.ranges import has_literal, literal_of
 from dynamic_tables.lake.row_groups.refusals import RANGE_SUFFIX, ranged_column
-from dynamic_tables.names import TableName, quote
+from dynamic_tables.names import TableName, literal, quote
 from dynamic_tables.reasons import Reason
 
 SAMPLE_ROWS = 10_000  # by which the ends of ranges are chosen
@@ -46,7 +46,7 @@ def create(
         )
     _check(ends, called)
     key, number = quote(column.name), quote(f"{column.name}{RANGE_SUFFIX}")
-    listed = ", ".join(f"{quote(f.name)} {f.dataType.simpleString()}" for f in known)
+    listed = ", ".join(_column_sql(field, "") for field in known)
     generated = f"{number} INT GENERATED ALWAYS AS ({_number(key, ends)})"
     try:
         spark.sql(
@@ -71,6 +71,25 @@ def _columns(spark: SparkSession, columns: str, called: str) -> StructType:
         return spark.createDataFrame([], columns).schema
     except AnalysisException as error:
         raise InvalidInput(headline(error), reason=Reason.SYNTAX, about=called) from error
+
+
+def _column_sql(field: StructField, colon: str) -> str:
+    """A column, or a field of a struct, with all that its owner said of it."""
+    required = "" if field.nullable else " NOT NULL"
+    comment = field.metadata.get("comment")
+    told = f" COMMENT {literal(comment)}" if comment is not None else ""
+    return f"{quote(field.name)}{colon} {_type_sql(field.dataType)}{required}{told}"
+
+
+def _type_sql(kind: DataType) -> str:
+    match kind:
+        case StructType():
+            return f"STRUCT<{', '.join(_column_sql(field, ':') for field in kind)}>"
+        case ArrayType():
+            return f"ARRAY<{_type_sql(kind.elementType)}>"
+        case MapType():
+            return f"MAP<{_type_sql(kind.keyType)}, {_type_sql(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def _check(ends: Sequence[Any], called: str) -> None:
@@ -114,7 +133,8 @@ def append(spark: SparkSession, name: TableName, rows: Any, *, called: str) -> N
     metadata = jvm.newest_snapshot(spark, log).metadata()
     columns = StructType.fromJson(json.loads(metadata.schema().json()))
     by = ranged_column(tuple(jvm.items(metadata.partitionColumns())), called)
-    kept = columns[f"{by}{RANGE_SUFFIX}"]
+    called_so = f"{by}{RANGE_SUFFIX}".lower()
+    kept = next(column for column in columns if column.name.lower() == called_so)
     if GENERATED not in kept.metadata:
         raise Refused(
             f"its column {kept.name!r} is not generated, so nothing says which range a row is in",

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from dynamic_tables.lake.jvm import Java, items, option
+from dynamic_tables.lake.row_groups.order import PHYSICAL_NAME
 from dynamic_tables.lake.row_groups.refusals import (
     no_column,
     partition_column,
@@ -39,7 +40,7 @@ from dynamic_tables.lake.row_groups.refusals import (
 from dynamic_tables.lake.row_groups.statistics import Leaf
 from dynamic_tables.names import quote
 
-PHYSICAL_NAME, FIELD_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
+FIELD_ID = "delta.columnMapping.id"
 EXACT = (
     *(BinaryType, BooleanType, ByteType, DateType, DecimalType, IntegerType, LongType, ShortType),
     *(StringType, TimestampNTZType, TimestampType),

@@ -93,10 +93,13 @@ class PlainTable:
     def checked(self, order: Order) -> Order:
         """The order with the names of columns as the table has them; refuses unfit columns."""
         find = self.columns.find
+        key = find(order.unique_by, what="unique_by")
+        others = [find(name, what="sort_by") for name in order.sort_by]
         return replace(
             order,
-            unique_by=find(order.unique_by, what="unique_by")["name"],
-            sort_by=tuple(find(name, what="sort_by")["name"] for name in order.sort_by),
+            unique_by=key["name"],
+            sort_by=tuple(field["name"] for field in others),
+            physical=tuple(map(self.columns.physical_name, (key, *others))),
         )
 
     def parts(self) -> list[Part]:
@@ -160,9 +163,7 @@ class _Work:
     def __init__(self, table: PlainTable, part: Part, order: Order) -> None:
         self._table, self._part, self._order = table, part, order
         self._reader = Reader(table.store, table.columns)
-        find, name = table.columns.find, table.columns.physical_name
-        wanted = (order.unique_by, *order.sort_by)
-        self._keys = [name(find(column, what="order")) for column in wanted]
+        self._keys = order.physical
 
     def write(self, held_bytes: int) -> tuple[Bag, list[NewFile]]:
         """The same rows in new files; nobody knows of them yet. Also what was read."""

@@ -105,7 +105,7 @@ class _Column:
         kind = self._type
         assert kind is not None
         if isinstance(value, float):
-            return value if math.isfinite(value) else None
+            return _number(value, up=up)
         if pa.types.is_date(kind):
             day = value + EPOCH_DAY
             known = FIRST_DAY <= day <= LAST_DAY
@@ -137,6 +137,17 @@ def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_large_string(values.type):
         return values.cast(pa.large_binary())
     return values
+
+
+def _number(value: float, *, up: bool) -> float | None:
+    """A zero stands for both of them: some readers take -0.0 for less than 0.0.
+
+    >>> _number(0.0, up=False), _number(-0.0, up=True)
+    (-0.0, 0.0)
+    """
+    if value == 0:
+        return 0.0 if up else -0.0
+    return value if math.isfinite(value) else None
 
 
 def _instant(microseconds: int, *, zoned: bool, up: bool) -> str | None:

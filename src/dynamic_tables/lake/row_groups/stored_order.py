@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
+
 from pyspark.sql import SparkSession
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.lake.jvm import Java, option
-from dynamic_tables.lake.row_groups.order import ORDER_TAG, Order
+from dynamic_tables.lake.row_groups.order import ORDER_TAG, PHYSICAL_NAME, Order
 from dynamic_tables.lake.transaction import all_files
 
 
 def unordered_percent(snapshot: Java, unique_by: str) -> int:
     """How much of a table lies in files that are not in order, by bytes."""
-    wanted = Order(unique_by=unique_by).tag
+    physical = _physical_name(snapshot.metadata(), unique_by)
+    wanted = Order(unique_by=unique_by, physical=(physical,)).tag
     sizes = [(f.size(), option(f.getTag(ORDER_TAG)) == wanted) for f in all_files(snapshot)]
     whole = sum(size for size, _ in sizes)
     return round(100 * sum(size for size, ordered in sizes if not ordered) / whole) if whole else 0
+
+
+def _physical_name(metadata: Java, column: str) -> str:
+    mapping = option(metadata.configuration().get("delta.columnMapping.mode"))
+    if mapping in (None, "none"):
+        return column
+    fields = json.loads(metadata.schema().json())["fields"]
+    found = [f["metadata"][PHYSICAL_NAME] for f in fields if f["name"].lower() == column.lower()]
+    return found[0] if found else column
 
 
 def put_in_order(spark: SparkSession, definition: Definition, *, lock_wait_s: float) -> None:

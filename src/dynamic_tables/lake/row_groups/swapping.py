@@ -12,15 +12,17 @@ import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote as url_quote
 from uuid import uuid4
 
 from dynamic_tables.errors import Held, Refused
 from dynamic_tables.lake.plain_delta import log
-from dynamic_tables.lake.plain_delta.log import ROW_TRACKING, File, Snapshot
+from dynamic_tables.lake.plain_delta.log import ROW_TRACKING, File, Metadata, Protocol, Snapshot
 from dynamic_tables.lake.plain_delta.store import Store
 from dynamic_tables.lake.row_groups.order import ORDER_TAG
+from dynamic_tables.lake.row_groups.unaltered import check_unaltered, without_marks
 from dynamic_tables.lake.row_groups.writing import NewFile
 from dynamic_tables.reasons import Reason
 from dynamic_tables.steps import LayoutStep, reached
@@ -80,7 +82,7 @@ def swapped(
         for attempt in range(ATTEMPTS):
             _wait(attempt)
             known = log.newest(store, known)
-            _check_unaltered(read, known, store.location)
+            check_unaltered(_metadata(read), _metadata(known), store.location)
             if any(file.state not in known.files for file in old):
                 return None
             mark = str(uuid4())
@@ -110,15 +112,10 @@ def _is_ours(store: Store, version: int, mark: str) -> bool:
     return any(info.get("txnId") == mark for info in infos)
 
 
-def _check_unaltered(read: Snapshot, known: Snapshot, name: str) -> None:
-    if (read.metadata, read.protocol) == (known.metadata, known.protocol):
-        return
-    raise Refused(
-        "its columns or properties were changed meanwhile; nothing was committed",
-        reason=Reason.COMMIT_FAILED,
-        about=name,
-        hint="run it again",
-    )
+def _metadata(snapshot: Snapshot) -> tuple[Metadata, Protocol]:
+    """Columns, properties and features."""
+    metadata = snapshot.metadata
+    return replace(metadata, schema=without_marks(metadata.schema)), snapshot.protocol
 
 
 def _actions(

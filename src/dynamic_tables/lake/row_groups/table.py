@@ -58,7 +58,7 @@ class RowGroupTable:
         self, spark: SparkSession, log: jvm.Java, *, name: str, lock_wait_s: float
     ) -> None:
         namespace = (spark.catalog.currentCatalog(), spark.catalog.currentDatabase())
-        settings = {**result_settings(spark), **verifying.SETTINGS, **IN_BATCHES, **KNOWS_ITSELF}
+        settings = {**result_settings(spark), **IN_BATCHES, **KNOWS_ITSELF}
         self._session = private_session(spark, settings=settings, namespace=namespace)
         self._log, self.name = log, name
         self._lock_wait_s = lock_wait_s
@@ -82,10 +82,13 @@ class RowGroupTable:
     def checked(self, order: Order) -> Order:
         """The order with the names of columns as the table has them; refuses unfit columns."""
         find = self.schema.find
+        key = find(order.unique_by, what="unique_by")
+        others = [find(name, what="sort_by") for name in order.sort_by]
         return replace(
             order,
-            unique_by=find(order.unique_by, what="unique_by").name,
-            sort_by=tuple(find(name, what="sort_by").name for name in order.sort_by),
+            unique_by=key.name,
+            sort_by=tuple(field.name for field in others),
+            physical=tuple(map(self.schema.physical_name, (key, *others))),
         )
 
     def ranged_column(self) -> str:
@@ -134,14 +137,13 @@ class RowGroupTable:
             ) from error
 
     def _target(self, partitions: Sequence[Partition], order: Order) -> Target:
-        names = {f.name: self.schema.physical_name(f) for f in self.schema.stored}
         location = self.location
         local = local_path(location)
         return Target(
             root=str(local) if local is not None else location.replace("s3a://", "s3://", 1),
             folders={partition.number: partition.folder for partition in partitions},
-            key=names[order.unique_by],
-            bounded=tuple(names[name] for name in (order.unique_by, *order.sort_by)),
+            key=order.physical[0],
+            bounded=order.physical,
             field_ids=self.schema.field_ids,
             leaves=self.schema.leaves,
             values_per_row_group=order.values_per_row_group,
@@ -155,10 +157,7 @@ class RowGroupTable:
         rows = self._rows(partitions)
         row_ids = [F.col(quote(name)) for name in self.schema.row_ids or ()]
         stored = rows.select(F.col(PARTITION), *self.schema.as_stored(), *row_ids)
-        key, *others = [
-            quote(self.schema.physical_name(self.schema.find(name, what="order")))
-            for name in (order.unique_by, *order.sort_by)
-        ]
+        key, *others = map(quote, order.physical)
         tasks = self._tasks(sum(partition.size for partition in partitions))
         return stored.repartitionByRange(tasks, PARTITION, key).sortWithinPartitions(
             PARTITION, key, *others

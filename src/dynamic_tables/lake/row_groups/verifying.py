@@ -17,12 +17,12 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    VariantType,
 )
 
 from dynamic_tables.lake.row_groups.files import PARTITION
 from dynamic_tables.names import RESERVED_PREFIX, quote
 
-SETTINGS = {"spark.sql.legacy.allowHashOnMapType": "true"}  # maps keep the order of their entries
 SIGN, HASH = f"{RESERVED_PREFIX}sign", f"{RESERVED_PREFIX}hash"
 HASHES = "decimal(38, 0)"  # no sum of hashes is too large for it
 
@@ -48,39 +48,26 @@ def _hashed(rows: DataFrame, columns: StructType, row_ids: Sequence[str], sign: 
 
 
 def _with_nulls(value: Column, kind: DataType) -> Iterator[Column]:
-    """A hash passes over NULL, so that (NULL, 1) and (1, NULL) would be the same without this."""
+    """A hash passes over NULL, so that (NULL, 1) and (1, NULL) would be the same without this.
+
+    So do hashes of lists, and of maps, whose entries keep their order. A VARIANT has none at all,
+    and texts with a collation only as far as this tells them apart.
+    """
     yield value.isNull()
-    fields = getattr(kind, "fields", None)
-    if fields is None:
-        yield _hashable(value, kind)
-    for field in fields or ():
-        yield from _with_nulls(value.getField(field.name), field.dataType)
-
-
-def _hashable(value: Column, kind: DataType) -> Column:
-    """What Spark hashes as it is: a VARIANT it does not hash at all, and texts with a collation
-    only as far as this tells them apart."""
-    said = kind.simpleString().lower()
-    if "variant" in said:
-        return F.to_json(F.struct(value.alias("value")), {"ignoreNullFields": "false"})
-    return value.cast(_without_collation(kind)) if "collate" in said else value
-
-
-def _without_collation(kind: DataType) -> DataType:
-    """
-    >>> _without_collation(ArrayType(StringType("UNICODE_CI"))).simpleString()
-    'array<string>'
-    """
     match kind:
-        case StringType():
-            return StringType()
-        case ArrayType():
-            return ArrayType(_without_collation(kind.elementType))
-        case MapType():
-            inner = _without_collation(kind.keyType), _without_collation(kind.valueType)
-            return MapType(*inner)
         case StructType():
-            return StructType(
-                [StructField(f.name, _without_collation(f.dataType)) for f in kind.fields]
-            )
-    return kind
+            for field in kind.fields:
+                yield from _with_nulls(value.getField(field.name), field.dataType)
+        case ArrayType():
+            inner = kind.elementType
+            yield F.size(value)
+            yield F.transform(value, lambda element: F.xxhash64(*_with_nulls(element, inner)))
+        case MapType():
+            fields = [StructField("key", kind.keyType), StructField("value", kind.valueType)]
+            yield from _with_nulls(F.map_entries(value), ArrayType(StructType(fields)))
+        case VariantType():
+            yield F.to_json(F.struct(value.alias("value")), {"ignoreNullFields": "false"})
+        case StringType():
+            yield value.cast(StringType())
+        case _:
+            yield value
