@@ -1,22 +1,29 @@
-"""Row-group order over Spark Connect, where nothing reaches into the JVM."""
+"""Row-group order over Spark Connect, where nothing reaches into the JVM.
+
+Its client needs gRPC and pandas, which nothing else does, so it is a long run with packages of its
+own: `.venv/bin/python -m pip install 'pyspark[connect]==4.2.0' 'pandas<3'`, then
+`.venv/bin/python -m pytest -m soak tests/spark/test_rorder_connect.py`.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import dynamic_tables as dt
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 CLIENT = Path(__file__).with_name("over_connect.py")
 
 
 def test_native_works_over_spark_connect(shared: dt.DynamicTables, tmp_path: Path) -> None:
     """`shared` has seen to it that Delta's jars are there."""
+    assert find_spec("grpc"), "pip install 'pyspark[connect]==4.2.0' 'pandas<3'"
     done = subprocess.run(
         [sys.executable, CLIENT, tmp_path], capture_output=True, text=True, check=False
     )
