@@ -240,11 +240,11 @@ def test_rows_under_a_wrong_name_are_not_committed(
 ) -> None:
     """Reading back finds what a count would not; the table stays as it was."""
     shared.sql(
-        "CREATE TABLE swapped (k INT, s STRUCT<a: INT, b: INT>) USING delta"
+        "CREATE TABLE misnamed (k INT, s STRUCT<a: INT, b: INT>) USING delta"
         " TBLPROPERTIES (delta.columnMapping.mode = 'name')"
     )
-    shared.sql("INSERT INTO swapped SELECT id, named_struct('a', id, 'b', NULL) FROM range(3)")
-    version, right = newest(shared, "swapped"), Schema.as_stored
+    shared.sql("INSERT INTO misnamed SELECT id, named_struct('a', id, 'b', NULL) FROM range(3)")
+    version, right = newest(shared, "misnamed"), Schema.as_stored
 
     def wrong(schema: Schema) -> list:
         key, pair = right(schema)
@@ -257,8 +257,8 @@ def test_rows_under_a_wrong_name_are_not_committed(
 
     monkeypatch.setattr(Schema, "as_stored", wrong)
     with pytest.raises(dt.InternalError, match="differ"):
-        dt.rorder("swapped", unique_by="k", spark=shared.spark)
-    assert newest(shared, "swapped") == version
+        dt.rorder("misnamed", unique_by="k", spark=shared.spark)
+    assert newest(shared, "misnamed") == version
 
 
 def test_executors_that_cannot_write_are_told_of(
