@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ class CatalogKeeper:
             if state.build is not None:
                 self._lake.publish(state.definition)
         self._restore_views([entry for entry in entries if entry.kind == "view"])
-        self.remember()
+        self.remember(but=self._read)  # what came from there would only stir others up
 
     def _restore_views(self, views: list[CatalogEntry]) -> None:
         """A view may read others; those that cannot be made are told, and kept for later."""
@@ -67,13 +67,14 @@ class CatalogKeeper:
         if not words or words[0] in CHANGES_CATALOG:
             self.remember()
 
-    def remember(self) -> None:
+    def remember(self, *, but: Container[str] = ()) -> None:
         """Tell the store what this process changed; what others made meanwhile is left alone."""
         with self._one_by_one:
             present = self._listed()
             dynamic = {state.definition.name.key for state in self._store.tables()}
             for key, item in present.items():
-                if key not in dynamic and self._known.get(key) != item:
+                ours = key not in dynamic and key not in but
+                if ours and self._known.get(key) != item:
                     self._store.registry_put(item)
             for key in self._known.keys() - present.keys():
                 self._store.registry_delete(key)
