@@ -1,7 +1,7 @@
 """Whole lives of dynamic tables through the real refresh, on either lake.
 
-A lake gets a random world, and random queries over it become dynamic tables: each query as many as
-it has strategies, and one more. Then, again and again: a random series of commits, a refresh of all
+A lake gets a random world, some random views, and random queries over tables and views become
+dynamic tables: each query as many as it has strategies, and one more. Then, again and again: a random series of commits, a refresh of all
 tables, and every table is compared with its query, computed from the sources as they stand. In each
 round every strategy is forced on one of a query's tables, and one may choose; in the next round
 they change places. One table, one series of commits, one refresh and one comparison are a
@@ -138,11 +138,22 @@ class Life:
             self._tables.sql(f"CREATE TABLE {table} ({listed}){self._feed()}")
             if self._chance.random() < 0.8:  # else it begins empty
                 self._tables.sql(f"INSERT INTO {table} {rows(self._chance, columns, 12)}")
+        readable = self._with_views()
         while len(self._alive()) < self._wanted:
-            drawn = Queries(self._chance, self._world, spark=self._spark, clock=True)
+            drawn = Queries(self._chance, readable, spark=self._spark, clock=True)
             self._declare(drawn.top(self._chance.choice(self._depths)).sql)
         self._tables.refresh()
         self._compare("first load")
+
+    def _with_views(self) -> World:
+        """What queries read: the tables, and views over them or over a view that came before."""
+        readable = dict(self._world)
+        for number in range(self._chance.choice([0, 1, 1, 2])):
+            drawn = Queries(self._chance, readable, spark=self._spark)
+            view = drawn.query(self._chance.choice([0, 0, 1]))
+            self._tables.sql(f"CREATE VIEW w{number} AS {view.sql}")
+            readable[f"w{number}"] = view.typed
+        return readable
 
     def _alive(self) -> dict[str, Case]:
         return {table: case for case in self._cases for table in case.tables}

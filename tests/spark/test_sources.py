@@ -86,6 +86,44 @@ def test_views_are_followed_and_a_changed_view_is_noticed(shared: dt.DynamicTabl
     assert shared.refresh("through", on_error="report")["through"].reason == "UNKNOWN_SOURCE"
 
 
+def test_views_are_kept_up_to_date_by_changes(shared: dt.DynamicTables) -> None:
+    """A view over a view; one made under other settings is recomputed, and says so."""
+    shared.sql("CREATE TABLE under_views (k INT, v INT) USING delta")
+    shared.sql("CREATE VIEW positive (k, w) AS SELECT k, v FROM under_views WHERE v > 0")
+    shared.sql("CREATE VIEW added AS SELECT k, sum(w) AS s FROM positive GROUP BY k")
+    shared.create("over_views", "SELECT k, s, k + s AS t FROM added WHERE s < 100")
+    shared.spark.conf.set("spark.sql.ansi.enabled", "false")
+    shared.sql("CREATE VIEW lenient AS SELECT k, v + 1 AS w FROM under_views")
+    shared.spark.conf.unset("spark.sql.ansi.enabled")
+    shared.create("over_lenient", "SELECT k, w FROM lenient")
+    shared.sql("INSERT INTO under_views VALUES (1, 2), (1, NULL), (NULL, 3), (2, -1), (3, 99)")
+    report = shared.refresh("over_views", "over_lenient")
+    assert report["over_views"].strategy in ("merge", "keys", "rows")
+    assert report["over_lenient"].reason == "SQL_NOT_FAITHFUL"
+    assert "spark.sql.ansi.enabled" in str(shared.explain("over_lenient"))
+    shared.sql("UPDATE under_views SET v = 5 WHERE k = 3")
+    report = shared.refresh("over_views", "over_lenient")
+    assert report["over_views"].strategy in ("merge", "keys", "rows")
+    check(shared, "over_views", "over_lenient")
+
+
+def test_what_nobody_set_stays_as_it_was(shared: dt.DynamicTables) -> None:
+    """Refreshes go by the time zone of CREATE, though it was a default then and is another now."""
+    shared.sql("CREATE TABLE hours (at TIMESTAMP) USING delta")
+    shared.create("days", "SELECT at, CAST(at AS DATE) AS day FROM hours")
+    settings = shared.show("days").definition.settings
+    assert settings["spark.sql.ansi.enabled"] == "true"
+    zone = settings["spark.sql.session.timeZone"]
+    shared.spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")
+    try:
+        shared.sql("INSERT INTO hours VALUES (TIMESTAMP '2024-06-01 12:00:00Z')")
+        shared.refresh("days")
+    finally:
+        shared.spark.conf.unset("spark.sql.session.timeZone")
+    assert shared.spark.conf.get("spark.sql.session.timeZone") == zone
+    check(shared, "days")
+
+
 def test_layout_work_is_no_change(shared: dt.DynamicTables) -> None:
     """On a source and on a target that another table reads."""
     shared.sql("CREATE TABLE laid (a INT) USING delta")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from dynamic_tables.definition import Column, Source, ViewUse
@@ -28,7 +28,7 @@ class View(Protocol):
     def settings(self) -> Mapping[str, str]: ...
 
 
-def view_uses(views: Iterable[View], deciding: Collection[str] = ()) -> tuple[ViewUse, ...]:
+def view_uses(views: Iterable[View]) -> tuple[ViewUse, ...]:
     """The views below a query, with all that decides what they mean, settings included."""
     return tuple(
         ViewUse(
@@ -37,7 +37,7 @@ def view_uses(views: Iterable[View], deciding: Collection[str] = ()) -> tuple[Vi
             namespace=view.namespace,
             columns=view.columns,
             query_columns=view.query_columns,
-            settings={key: view.settings[key] for key in deciding if key in view.settings},
+            settings=dict(view.settings),
         )
         for view in sorted(views, key=lambda item: item.name.key)
     )

@@ -18,6 +18,7 @@ from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import SourceState
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.places import LOCAL_SCHEME, local_path, location_of
+from dynamic_tables.lake.sessions import view_settings
 from dynamic_tables.names import MAX_PARTS, TableName, qualify, quote
 from dynamic_tables.reasons import Reason
 
@@ -34,7 +35,7 @@ class View:
     columns: tuple[str, ...]  # the names it gives to its query's columns
     query_columns: tuple[str, ...]  # their names in the query when the view was made
     namespace: tuple[str, str]  # in force when it was made
-    settings: Mapping[str, str]  # SQL settings captured when it was made
+    settings: Mapping[str, str]  # result-relevant ones in force when it was made
 
 
 def view_of(use: ViewUse) -> View:
@@ -131,7 +132,7 @@ def view(spark: SparkSession, name: TableName) -> View | None:
         columns=tuple(field.name() for field in metadata.schema().fields()),
         query_columns=tuple(jvm.items(metadata.viewQueryColumnNames())),
         namespace=(namespace[0], namespace[1]),
-        settings={pair._1(): pair._2() for pair in jvm.items(configs)},
+        settings=view_settings(spark, {pair._1(): pair._2() for pair in jvm.items(configs)}),
     )
 
 

@@ -42,7 +42,7 @@ from dynamic_tables.lake.places import is_plain_s3
 from dynamic_tables.lake.plans import Opaque, Plans
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
-from dynamic_tables.lake.sessions import RESULT_SETTINGS, private_session, result_settings
+from dynamic_tables.lake.sessions import private_session, result_settings
 from dynamic_tables.lake.slices import clear_slices
 from dynamic_tables.lake.sources import SourceTables
 from dynamic_tables.lake.statements import check_columns
@@ -108,7 +108,7 @@ class SparkLake(StoredTables, SourceTables):
             sources=tuple(
                 source_of(name, states[key], dynamic) for key, name in reading.sources.items()
             ),
-            views=view_uses(reading.views.values(), RESULT_SETTINGS),
+            views=view_uses(reading.views.values()),
             settings=settings,
             reads_clock=reading.reads_clock,
             deterministic=frame._jdf.queryExecution().analyzed().deterministic(),
@@ -245,7 +245,7 @@ class SparkLake(StoredTables, SourceTables):
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
         reading = self._read_texts(session, definition, views=None)
-        views = view_uses(reading.views.values(), RESULT_SETTINGS)
+        views = view_uses(reading.views.values())
         if views == definition.views:
             return definition
         known = {source.name.key: source for source in definition.sources}

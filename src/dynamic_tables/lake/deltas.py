@@ -35,7 +35,7 @@ from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
 from dynamic_tables.lake.ranges import ORDERED_ALIKE, condition
-from dynamic_tables.lake.sessions import RESULT_SETTINGS
+from dynamic_tables.lake.sessions import differing
 from dynamic_tables.lake.statements import shown, view_of_types
 from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN, quote
@@ -79,9 +79,9 @@ class OpaqueQuery:
 
     def _view(self, view: catalog.View) -> str:
         """A view's own text, if it means the same under the settings of the query."""
-        for key in RESULT_SETTINGS:
-            if view.settings.get(key, self._settings.get(key)) != self._settings.get(key):
-                raise unfaithful(f"the view {view.name} has other settings ({key})")
+        others = differing(view.settings, self._settings)
+        if others:
+            raise unfaithful(f"the view {view.name} was made under other settings ({others[0]})")
         if len(set(view.query_columns)) != len(view.columns):
             raise unfaithful(f"the view {view.name} renames columns of one name")
         pairs = zip(view.query_columns, view.columns, strict=True)

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 Java = Any  # an object that lives in the JVM
 Answer = TypeVar("Answer")
 DELTA = "org.apache.spark.sql.delta"
+SQL_CONF = "org.apache.spark.sql.internal.SQLConf"
 RECORD_SEPARATOR = "\x1e"
 ROW_OVERHEAD_BYTES = 8  # as Spark counts it
 
@@ -159,6 +160,11 @@ def settings(spark: SparkSession) -> dict[str, str]:
     told = spark._jsparkSession.conf().getAll().mkString(RECORD_SEPARATOR)
     pairs = (entry.partition(" -> ") for entry in told.split(RECORD_SEPARATOR) if entry)
     return {key: value for key, _, value in pairs}
+
+
+def default_settings(spark: SparkSession) -> Callable[[str], str]:
+    """What Spark takes for a setting that nobody set."""
+    return java_class(spark, SQL_CONF)().getConfString
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,5 +407,6 @@ def try_internals(spark: SparkSession) -> None:
     option(plan.origin().startIndex())
     is_temporary_function(spark, "now")
     is_temporary_view(spark, "nothing")
+    default_settings(spark)("spark.sql.ansi.enabled")
     scala_context(spark).statusStore()
     spark._jsparkSession.sharedState().statusStore()

@@ -30,7 +30,7 @@ from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.catalog import View
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.references import SPECIAL_TIME, Found, find_references
-from dynamic_tables.lake.sessions import RESULT_SETTINGS, use_namespace
+from dynamic_tables.lake.sessions import result_settings, settings_for_now, use_namespace
 from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN, TableName, quote
 from dynamic_tables.reasons import Reason
@@ -171,24 +171,19 @@ class PinnedQuery:
     def _make_view(self, name: str, view: View, text: str) -> None:
         """As the view was made: under its own namespace and settings."""
         session = self._session
-        before = {key: session.conf.get(key, None) for key in RESULT_SETTINGS}
         where = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
         columns = ", ".join(quote(column) for column in view.columns)
         if len(set(view.query_columns)) == len(view.columns):  # `*` means what it meant then
             kept = ", ".join(quote(column) for column in view.query_columns)
             text = f"SELECT {kept} FROM ({text}\n)"  # noqa: S608  quoted above
-        try:
+        ours = dict.fromkeys(result_settings(session))
+        with settings_for_now(session, {**ours, **view.settings}):
             use_namespace(session, view.namespace)
-            for key in RESULT_SETTINGS:
-                if key in view.settings:
-                    session.conf.set(key, view.settings[key])
-            make = f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({columns}) AS {text}"
-            session.sql(make)
-        finally:
-            use_namespace(session, where)
-            for key, value in before.items():
-                if value is not None and session.conf.get(key, None) != value:
-                    session.conf.set(key, value)
+            try:
+                make = f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({columns}) AS {text}"
+                session.sql(make)
+            finally:
+                use_namespace(session, where)
 
 
 def check_leaves(session: SparkSession, frame: DataFrame, pins: Iterable[Pin]) -> None:

@@ -6,7 +6,7 @@ see what the user's session saw at CREATE, and must not leave a trace in it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException
@@ -58,11 +58,25 @@ PRIVATE_SETTINGS = {
 
 
 def result_settings(spark: SparkSession) -> dict[str, str]:
-    """The result-relevant settings of a session, defaults included."""
-    given = jvm.settings(spark)
-    found = {key: given.get(key) or spark.conf.get(key, None) for key in RESULT_SETTINGS}
-    legacy = {key: value for key, value in given.items() if key.startswith(RESULT_PREFIX)}
-    return {**{key: value for key, value in found.items() if value is not None}, **legacy}
+    """The result-relevant settings of a session, defaults included: elsewhere, or in a later
+    Spark, they may be others."""
+    return _deciding(jvm.settings(spark), lambda key: str(spark.conf.get(key)))
+
+
+def view_settings(spark: SparkSession, captured: Mapping[str, str]) -> dict[str, str]:
+    """The same of a view. Spark keeps with it what was set when it was made; all else has its
+    default, whatever the session of the reader says."""
+    return _deciding(captured, jvm.default_settings(spark))
+
+
+def _deciding(given: Mapping[str, str], default: Callable[[str], str]) -> dict[str, str]:
+    found = {key: given[key] if key in given else default(key) for key in RESULT_SETTINGS}
+    return found | {key: value for key, value in given.items() if key.startswith(RESULT_PREFIX)}
+
+
+def differing(some: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
+    """The keys that two sets of settings do not agree on."""
+    return sorted(key for key in {*some, *others} if some.get(key) != others.get(key))
 
 
 def private_session(
@@ -99,17 +113,26 @@ def _for_small_tables(spark: SparkSession) -> dict[str, str]:
 @contextmanager
 def small_queries(session: SparkSession, *, applies: bool = True) -> Generator[None]:
     """What runs inside reads few rows, whatever the session is for."""
-    wanted = SMALL_QUERIES if applies else {}
+    with settings_for_now(session, SMALL_QUERIES if applies else {}):
+        yield
+
+
+@contextmanager
+def settings_for_now(session: SparkSession, wanted: Mapping[str, str | None]) -> Generator[None]:
+    """What runs inside has these settings; None: as if nobody had set it."""
     before = {key: session.conf.get(key, None) for key in wanted}
     changed = {key: value for key, value in wanted.items() if before[key] != value}
-    for key, value in changed.items():
-        session.conf.set(key, value)
     try:
+        for key, value in changed.items():
+            _set(session, key, value)
         yield
     finally:
         for key in changed:
-            old = before[key]
-            session.conf.unset(key) if old is None else session.conf.set(key, old)
+            _set(session, key, before[key])
+
+
+def _set(session: SparkSession, key: str, value: str | None) -> None:
+    session.conf.unset(key) if value is None else session.conf.set(key, value)
 
 
 def use_namespace(session: SparkSession, namespace: tuple[str, str]) -> None:
