@@ -1,11 +1,11 @@
 """Whole lives of dynamic tables through the real refresh, on either lake.
 
 A lake gets a random world, some random views, and random queries over tables and views become
-dynamic tables: each query as many as it has strategies, and one more. Then, again and again: a random series of commits, a refresh of all
-tables, and every table is compared with its query, computed from the sources as they stand. In each
-round every strategy is forced on one of a query's tables, and one may choose; in the next round
-they change places. One table, one series of commits, one refresh and one comparison are a
-*history*.
+dynamic tables: each query as many as it has strategies, and one more. Then, again and again: a
+random series of commits, a refresh of all tables, and every table is compared with its query,
+computed from the sources as they stand. In each round every strategy is forced on one of a query's
+tables, and one may choose; in the next round they change places. One table, one series of commits,
+one refresh and one comparison are a *history*.
 """
 
 from __future__ import annotations
