@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,9 +17,12 @@ from duck_oracle import check, check_lake
 
 import dynamic_tables as dt
 from dynamic_tables.connect import STORE_FILE
+from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake.base import Stamp, WorkArea
 from dynamic_tables.lake.duck import own
+from dynamic_tables.reasons import Reason
 from dynamic_tables.steps import Step, observing
+from dynamic_tables.store import Claim, Claimant
 
 VICTIM = Path(__file__).parents[1] / "crash" / "victim.py"
 PATIENCE_S = 100
@@ -344,3 +348,25 @@ def test_a_reader_never_sees_a_state_between(tables: dt.DynamicTables, folder: P
     assert seen <= {(50, n, n) for n in range(4)}
     assert len(seen) > 1
     tables.drop("wide")
+
+
+def test_whoever_lost_its_claim_counts_no_failure(tables: dt.DynamicTables) -> None:
+    """A refresh by hand, too: how the table fares is another's to judge by then."""
+    tables.create("total", "SELECT count(*) AS n FROM orders")
+    tables.sql(MORE)
+    table_id = tables.show("total").definition.table_id
+    other = Claimant(owner="other", host=socket.gethostname(), pid=1, expires_s=60.0)
+    taken: list[Claim] = []
+
+    def observer(step: Step, _table: str) -> None:
+        if step is Step.PINNED:
+            taken.append(tables.store.claim(table_id, "other", other, lambda *_: True))
+            raise RefreshError("broken", reason=Reason.QUERY_FAILED, about="total", hint="")
+
+    with observing(observer):
+        record = tables.refresh("total", on_error="report")["total"]
+    assert (record.reason, tables.show("total").failures) == (Reason.TAKEN_OVER, 0)
+    assert tables.store.claims() == taken  # the late one released nothing of the other's
+    tables.store.release(taken[0])
+    assert tables.refresh("total").ok
+    check(tables, "total")

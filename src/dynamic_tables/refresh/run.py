@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -212,35 +212,39 @@ class GraphRefresh:
         return parents <= self._records.keys()
 
     def _one(self, plan: Plan, table_id: str) -> RefreshRecord:
-        """One table, start to end; errors become a record."""
+        """One table, start to end; errors become a record, under the claim if it was had."""
         definition = plan.graph[table_id]
-        started = self._context.clock()
-        try:
-            self._check_may_begin(plan, table_id)
-            with self._claimed(definition, plan.refresh_id) as claim:
-                order = self._order(plan, definition)
-                refresh = TableRefresh(self._context, order, claim, self._claims, self._stopping)
-                record = refresh.run()
-        except DynamicTablesError as error:
-            return self._failed(plan, definition, error, started)
-        except self._context.lake.faults as error:
-            told = self._context.lake.told(error, about=str(definition.name))
-            return self._failed(plan, definition, told, started)
-        except Exception as error:  # noqa: BLE001  one table's defect must not end the others
-            return self._failed(plan, definition, defect(str(definition.name), error), started)
+        claim, started = self._claim_on(definition), self._context.clock()
+        with ExitStack() as kept:
+            try:
+                self._check_may_begin(plan, table_id)
+                claim = claim or kept.enter_context(self._claimed(definition, plan.refresh_id))
+                return self._done(plan, definition, claim)
+            except DynamicTablesError as error:
+                told = error
+            except self._context.lake.faults as error:
+                told = self._context.lake.told(error, about=str(definition.name))
+            except Exception as error:  # noqa: BLE001  one table's defect must not end the others
+                told = defect(str(definition.name), error)
+            return self._failed(plan, definition, told, started, claim)
+
+    def _done(self, plan: Plan, definition: Definition, claim: Claim) -> RefreshRecord:
+        order = self._order(plan, definition)
+        refresh = TableRefresh(self._context, order, claim, self._claims, self._stopping)
+        record = refresh.run()
         assert refresh.build is not None
-        self._builds[table_id] = refresh.build
+        self._builds[definition.table_id] = refresh.build
         return record
 
     @contextmanager
     def _claimed(self, definition: Definition, refresh_id: str) -> Generator[Claim]:
-        """The claim that came with the request, which others keep, or one of our own."""
-        given = self._request.claim
-        if given is not None and given.table_id == definition.table_id:
-            yield given
-            return
         with claimed(self._context, definition, refresh_id) as claim, self._claims.kept(claim):
             yield claim
+
+    def _claim_on(self, definition: Definition) -> Claim | None:
+        """The claim that the request came with, which others keep, if it is on this table."""
+        claim = self._request.claim
+        return claim if claim is not None and claim.table_id == definition.table_id else None
 
     def _check_may_begin(self, plan: Plan, table_id: str) -> None:
         if table_id in plan.barred:
@@ -294,7 +298,12 @@ class GraphRefresh:
     # Failing
 
     def _failed(
-        self, plan: Plan, definition: Definition, error: DynamicTablesError, started: datetime
+        self,
+        plan: Plan,
+        definition: Definition,
+        error: DynamicTablesError,
+        started: datetime,
+        claim: Claim | None,
     ) -> RefreshRecord:
         """Record what went wrong; too many failures in a row suspend the table."""
         if self._stopping.is_set():
@@ -317,16 +326,11 @@ class GraphRefresh:
             note=error.hint,
         )
         try:
-            return record_failure(self._context, record, error, self._claim_on(definition))
+            return record_failure(self._context, record, error, claim)
         except SetupError as second:  # a full disk: how it went is told all the same
             return replace(
                 record, note=f"{error.hint} (nor could it be recorded: {second.message})"
             )
-
-    def _claim_on(self, definition: Definition) -> Claim | None:
-        """The claim that the refresh came with, if it is on this table."""
-        claim = self._request.claim
-        return claim if claim is not None and claim.table_id == definition.table_id else None
 
     def _intended(self, plan: Plan, table_id: str) -> Cut | None:
         """The cut that a table was to reach; None if it was barred before there was one."""
