@@ -87,6 +87,7 @@ class ViewUse:
     columns: tuple[str, ...]
     settings: Mapping[str, str]
     query_columns: tuple[str, ...] = ()  # what `*` meant when the view was made, if that is kept
+    types: tuple[str, ...] = ()  # that it gives to its columns, if it does
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -96,6 +97,7 @@ class ViewUse:
             "columns": list(self.columns),
             "settings": dict(self.settings),
             "query_columns": list(self.query_columns),
+            "types": list(self.types),
         }
 
     @classmethod
@@ -108,6 +110,7 @@ class ViewUse:
             columns=tuple(data["columns"]),
             settings=dict(data["settings"]),
             query_columns=tuple(data.get("query_columns", ())),
+            types=tuple(data.get("types", ())),
         )
 
 

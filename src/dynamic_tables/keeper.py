@@ -51,16 +51,13 @@ class CatalogKeeper:
         self.remember(but=self._read)  # what came from there would only stir others up
 
     def _restore_views(self, views: list[CatalogEntry]) -> None:
-        """A view may read others; those that cannot be made are told, and kept for later."""
+        """Those that cannot be made are told, and kept for later."""
         from dynamic_tables.lake import registry  # noqa: PLC0415  needs pyspark
 
-        while views:
-            left = [view for view in views if not registry.restore(self._lake.spark, view)]
-            if len(left) == len(views):
-                names = ", ".join(".".join(view.name) for view in left)
-                self._say(f"views that cannot be restored, because what they read is gone: {names}")
-                return
-            views = left
+        left = [view for view in views if not registry.restore(self._lake.spark, view)]
+        if left:
+            names = ", ".join(".".join(view.name) for view in left)
+            self._say(f"views that cannot be restored, because their schema is gone: {names}")
 
     def after_statement(self, text: str) -> None:
         words = leading_words(text, 1)

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 from random_queries import Queries
-from random_worlds import Changes, World, random_world, rows
+from random_worlds import Changes, Column, World, random_world, rows
 
 import dynamic_tables as dt
 from dynamic_tables.errors import DynamicTablesError, InvalidInput
@@ -151,8 +151,10 @@ class Life:
         for number in range(self._chance.choice([0, 1, 1, 2])):
             drawn = Queries(self._chance, readable, spark=self._spark)
             view = drawn.query(self._chance.choice([0, 0, 1]))
-            self._tables.sql(f"CREATE VIEW w{number} AS {view.sql}")
-            readable[f"w{number}"] = view.typed
+            names = [f"v{n}" if number == 0 else name for n, name in enumerate(view.columns)]
+            self._tables.sql(f"CREATE VIEW w{number} ({', '.join(names)}) AS {view.sql}")
+            columns = zip(names, view.typed, strict=True)
+            readable[f"w{number}"] = tuple(Column(name, of.type) for name, of in columns)
         return readable
 
     def _alive(self) -> dict[str, Case]:

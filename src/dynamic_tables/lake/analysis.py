@@ -26,6 +26,8 @@ class View(Protocol):
     def query_columns(self) -> tuple[str, ...]: ...
     @property
     def settings(self) -> Mapping[str, str]: ...
+    @property
+    def types(self) -> tuple[str, ...]: ...
 
 
 def view_uses(views: Iterable[View]) -> tuple[ViewUse, ...]:
@@ -38,6 +40,7 @@ def view_uses(views: Iterable[View]) -> tuple[ViewUse, ...]:
             columns=view.columns,
             query_columns=view.query_columns,
             settings=dict(view.settings),
+            types=view.types,
         )
         for view in sorted(views, key=lambda item: item.name.key)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path
@@ -19,11 +19,13 @@ from dynamic_tables.lake.base import SourceState
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.places import LOCAL_SCHEME, local_path, location_of
 from dynamic_tables.lake.sessions import view_settings
-from dynamic_tables.names import MAX_PARTS, TableName, qualify, quote
+from dynamic_tables.names import MAX_PARTS, RESERVED_PREFIX, TableName, qualify, quote
 from dynamic_tables.reasons import Reason
 
 FILE_FORMATS = frozenset(["avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"])
 SESSION_CATALOG = "spark_catalog"
+FOLLOWS_TYPES = frozenset({"TYPE EVOLUTION", "EVOLUTION"})  # views: WITH SCHEMA …
+VIEW_ROWS = f"{RESERVED_PREFIX}view_rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,35 @@ class View:
     query_columns: tuple[str, ...]  # their names in the query when the view was made
     namespace: tuple[str, str]  # in force when it was made
     settings: Mapping[str, str]  # result-relevant ones in force when it was made
+    types: tuple[str, ...] = ()  # that it gives to its columns; none: those that its text has now
+
+    @property
+    def has_equal_names(self) -> bool:
+        """Two columns of its query are called the same: they cannot be told apart by name."""
+        return len({name.lower() for name in self.query_columns}) != len(self.query_columns)
+
+    def over(self, text: str, types: Sequence[str] = ()) -> str:
+        """What readers see of a text: the columns that the view has, of the types it gives them.
+
+        `*` means what it meant when the view was made. Columns that have their `types` already are
+        left as they are.
+        """
+        names = self.query_columns or self.columns  # none are kept of views that follow their query
+        source = f"({text}\n)"
+        if self.has_equal_names:  # by their places, then
+            names = self.columns
+            source += f" AS {quote(VIEW_ROWS)} ({', '.join(map(quote, names))})"
+        given = self.types or ("",) * len(self.columns)
+        present = types or ("",) * len(self.columns)
+        items = ", ".join(
+            f"{_cast(old, wanted, there)} AS {quote(new)}"
+            for old, new, wanted, there in zip(names, self.columns, given, present, strict=True)
+        )
+        return f"SELECT {items} FROM {source}"  # noqa: S608  quoted
+
+
+def _cast(column: str, wanted: str, present: str) -> str:
+    return quote(column) if wanted in ("", present) else f"CAST({quote(column)} AS {wanted})"
 
 
 def view_of(use: ViewUse) -> View:
@@ -47,6 +78,7 @@ def view_of(use: ViewUse) -> View:
         query_columns=use.query_columns,
         namespace=use.namespace,
         settings=use.settings,
+        types=use.types,
     )
 
 
@@ -125,14 +157,16 @@ def view(spark: SparkSession, name: TableName) -> View | None:
     if text is None:
         raise not_delta(str(name), "the view has no text")
     namespace = [*jvm.items(metadata.viewCatalogAndNamespace())]
-    configs = metadata.viewSQLConfigs()
+    columns = columns_of(metadata.schema())
+    has_types = metadata.viewSchemaMode().toString() not in FOLLOWS_TYPES
     return View(
         name=name,
         text=text,
-        columns=tuple(field.name() for field in metadata.schema().fields()),
+        columns=tuple(column.name for column in columns),
         query_columns=tuple(jvm.items(metadata.viewQueryColumnNames())),
         namespace=(namespace[0], namespace[1]),
-        settings=view_settings(spark, {pair._1(): pair._2() for pair in jvm.items(configs)}),
+        settings=view_settings(spark, metadata),
+        types=tuple(column.type for column in columns) if has_types else (),
     )
 
 

@@ -221,10 +221,11 @@ class SparkLake(StoredTables, SourceTables):
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
         text = self._opaque_text(session, definition)
-        yield Opaque(text, lambda: check_faithful(session, text, definition))
+        yield Opaque(text, lambda: check_faithful(session, text))
 
     def _opaque_text(self, session: SparkSession, definition: Definition) -> str:
         """The stored query over the compiler's names for the sources."""
+        make_empty_sources(session, definition)
         reading = self.read_definition(session, definition)
         opaque = OpaqueQuery(session, reading, definition)
         return opaque.text(definition.stored_query, definition.namespace)
@@ -233,7 +234,6 @@ class SparkLake(StoredTables, SourceTables):
         session = private_session(
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
-        make_empty_sources(session, definition)
         frame = session.sql(self._opaque_text(session, definition))
         return catalog.columns_of(frame._jdf.schema())
 
@@ -245,7 +245,9 @@ class SparkLake(StoredTables, SourceTables):
             self.spark, settings=definition.settings, namespace=definition.namespace
         )
         reading = self._read_texts(session, definition, views=None)
-        views = view_uses(reading.views.values())
+        before = {view.name.key: view for view in definition.views}
+        now = view_uses(reading.views.values())
+        views = tuple(_without_new_columns(view, before.get(view.name.key)) for view in now)
         if views == definition.views:
             return definition
         known = {source.name.key: source for source in definition.sources}
@@ -396,6 +398,14 @@ def _typed(row: tuple[Any, ...], columns: Sequence[tuple[str, str]]) -> tuple[An
         datetime.fromisoformat(value) if kind == "timestamp" and value is not None else value
         for value, (_, kind) in zip(row, columns, strict=True)
     )
+
+
+def _without_new_columns(view: ViewUse, known: ViewUse | None) -> ViewUse:
+    """A view that follows its query (WITH SCHEMA EVOLUTION) gains columns with its tables: what
+    came after CREATE is not seen, as of tables."""
+    if known is None or view.query_columns or replace(view, columns=known.columns) != known:
+        return view
+    return known
 
 
 def _not_by_name(dynamic: DynamicSources) -> dict[str, DynamicSource]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -35,7 +35,7 @@ from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
 from dynamic_tables.lake.ranges import ORDERED_ALIKE, condition
-from dynamic_tables.lake.sessions import differing
+from dynamic_tables.lake.sessions import differing_settings, use_namespace
 from dynamic_tables.lake.statements import shown, view_of_types
 from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN, quote
@@ -55,12 +55,15 @@ CLOCKS = {  # by the names that sqlglot has for them
 
 
 class OpaqueQuery:
-    """The user's text with the compiler's names instead of tables; views are part of it."""
+    """The user's text with the compiler's names instead of tables; views are part of it.
+
+    The session has empty sources under these names: what views mean is asked of it.
+    """
 
     def __init__(self, session: SparkSession, reading: Reading, definition: Definition) -> None:
         self._session = session
         self._reading = reading
-        self._settings = definition.settings
+        self._settings, self._namespace = definition.settings, definition.namespace
         self._names = {s.name.key: name for name, s in source_names(definition).items()}
 
     def text(self, query: str, namespace: tuple[str, str]) -> str:
@@ -78,20 +81,30 @@ class OpaqueQuery:
         return aliased_as(self._view(view), reference)
 
     def _view(self, view: catalog.View) -> str:
-        """A view's own text, if it means the same under the settings of the query."""
-        others = differing(view.settings, self._settings)
+        """A view's own text, if it means the same where the query stands."""
+        others = differing_settings(view.settings, self._settings)
         if others:
             raise unfaithful(f"the view {view.name} was made under other settings ({others[0]})")
-        if len(set(view.query_columns)) != len(view.columns):
-            raise unfaithful(f"the view {view.name} renames columns of one name")
-        pairs = zip(view.query_columns, view.columns, strict=True)
-        items = ", ".join(f"{quote(old)} AS {quote(new)}" for old, new in pairs)
-        return f"(SELECT {items} FROM ({self.text(view.text, view.namespace)}\n))"  # noqa: S608
+        if view.has_equal_names:
+            raise unfaithful(f"the query of the view {view.name} has columns of one name")
+        text = self.text(view.text, view.namespace)
+        uncast = replace(view, types=()).over(text)
+        here, there = self._meant(uncast, self._namespace), self._meant(uncast, view.namespace)
+        if not here.sameResult(there):  # functions are looked for in the current schema
+            raise unfaithful(f"the view {view.name} means something else outside of its schema")
+        types = [column.type for column in catalog.columns_of(here.schema())]
+        return f"({view.over(text, types)})"
+
+    def _meant(self, text: str, namespace: tuple[str, str]) -> Java:
+        use_namespace(self._session, namespace)
+        try:
+            return _analysed(self._session, text)
+        finally:
+            use_namespace(self._session, self._namespace)
 
 
-def check_faithful(session: SparkSession, text: str, definition: Definition) -> None:
+def check_faithful(session: SparkSession, text: str) -> None:
     """Spark analyses the text and what sqlglot prints of it alike; raises NotIncremental if not."""
-    make_empty_sources(session, definition)
     wanted = _analysed(session, text)
     if not any(_analysed(session, other).sameResult(wanted) for other in prints(text, DIALECT)):
         raise unfaithful("sqlglot prints the query differently")

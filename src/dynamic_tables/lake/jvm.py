@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 Java = Any  # an object that lives in the JVM
 Answer = TypeVar("Answer")
 DELTA = "org.apache.spark.sql.delta"
-SQL_CONF = "org.apache.spark.sql.internal.SQLConf"
+VIEW = "org.apache.spark.sql.catalyst.plans.logical.View"
 RECORD_SEPARATOR = "\x1e"
 ROW_OVERHEAD_BYTES = 8  # as Spark counts it
 
@@ -122,6 +122,13 @@ def _class(spark: SparkSession, name: str) -> Java:
     return static(spark, "java.lang.Class", "forName")(name)
 
 
+def java_map(spark: SparkSession, values: Mapping[str, str]) -> Java:
+    found = java_class(spark, "java.util.HashMap")()
+    for key, value in values.items():
+        found.put(key, value)
+    return found
+
+
 def scala_map(spark: SparkSession, values: Java) -> Java:
     """A java.util.Map as an immutable Scala Map."""
     scala = static(spark, "scala.jdk.javaapi.CollectionConverters", "asScala")(values)
@@ -157,14 +164,26 @@ def meanwhile(spark: SparkSession, work: Callable[[], Answer]) -> Generator[Futu
 
 def settings(spark: SparkSession) -> dict[str, str]:
     """All settings of a session, in one answer: `spark.conf.getAll` asks for each by itself."""
-    told = spark._jsparkSession.conf().getAll().mkString(RECORD_SEPARATOR)
-    pairs = (entry.partition(" -> ") for entry in told.split(RECORD_SEPARATOR) if entry)
-    return {key: value for key, _, value in pairs}
+    return pairs(spark._jsparkSession.conf().getAll())
 
 
-def default_settings(spark: SparkSession) -> Callable[[str], str]:
-    """What Spark takes for a setting that nobody set."""
-    return java_class(spark, SQL_CONF)().getConfString
+def view_conf(spark: SparkSession, metadata: Java) -> Java:
+    """The settings under which Spark reads a view: those kept with it, else defaults, which
+    depend on the Spark that made it."""
+    effective = static(spark, VIEW, "effectiveSQLConf")
+    return effective(metadata.viewSQLConfigs(), False, metadata.createVersion())
+
+
+def pairs(scala_map: Java) -> dict[str, str]:
+    """A Scala map of texts, in one answer."""
+    told = scala_map.mkString(RECORD_SEPARATOR)
+    found = (entry.partition(" -> ") for entry in told.split(RECORD_SEPARATOR) if entry)
+    return {key: value for key, _, value in found}
+
+
+def struct_type(spark: SparkSession, described: str) -> Java:
+    """A schema from its JSON."""
+    return static(spark, "org.apache.spark.sql.types.DataType", "fromJson")(described)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +426,6 @@ def try_internals(spark: SparkSession) -> None:
     option(plan.origin().startIndex())
     is_temporary_function(spark, "now")
     is_temporary_view(spark, "nothing")
-    default_settings(spark)("spark.sql.ansi.enabled")
+    static(spark, VIEW, "effectiveSQLConf")(scala_map(spark, java_map(spark, {})), False, "4.2.0")
     scala_context(spark).statusStore()
     spark._jsparkSession.sharedState().statusStore()

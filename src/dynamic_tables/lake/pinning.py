@@ -83,7 +83,7 @@ def read_texts(
     pending = [(query, namespace, False)]
     while pending:
         text, where, in_view = pending.pop()
-        found[text] = (known or {}).get(text) or find_references(spark, text)
+        found[text] = (known or {}).get(text) or find_references(spark, text, where)
         for reference in found[text].tables:
             name = catalog.resolve(spark, reference, where, in_view=in_view)
             if name.key in views or name.key in sources:
@@ -172,16 +172,12 @@ class PinnedQuery:
         """As the view was made: under its own namespace and settings."""
         session = self._session
         where = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
-        columns = ", ".join(quote(column) for column in view.columns)
-        if len(set(view.query_columns)) == len(view.columns):  # `*` means what it meant then
-            kept = ", ".join(quote(column) for column in view.query_columns)
-            text = f"SELECT {kept} FROM ({text}\n)"  # noqa: S608  quoted above
-        ours = dict.fromkeys(result_settings(session))
-        with settings_for_now(session, {**ours, **view.settings}):
+        unset = dict.fromkeys(result_settings(session))  # what the view did not have
+        with settings_for_now(session, {**unset, **view.settings}):
             use_namespace(session, view.namespace)
             try:
-                make = f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({columns}) AS {text}"
-                session.sql(make)
+                made = f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS {view.over(text)}"
+                session.sql(made)
             finally:
                 use_namespace(session, where)
 

@@ -101,8 +101,13 @@ class Found:
         return bool(self.functions & APPROXIMATE_FUNCTIONS)
 
 
-def find_references(spark: SparkSession, text: str) -> Found:
-    """All references of one query; refuses what is no query or may not be in one."""
+def find_references(
+    spark: SparkSession, text: str, namespace: tuple[str, str] | None = None
+) -> Found:
+    """All references of one query; refuses what is no query or may not be in one.
+
+    Functions are looked for in the schema of the namespace, or in the current one.
+    """
     if not text.strip():
         raise InvalidInput("there is no query", reason=Reason.NO_QUERY, hint="write … AS SELECT …")
     _check_characters(spark, text)
@@ -110,7 +115,8 @@ def find_references(spark: SparkSession, text: str) -> Found:
         plan = jvm.parse_query(spark, text)
     except ParseException as error:
         raise _not_a_query(spark, text, error) from error
-    walk = _Walk(spark, text)
+    schema = namespace[1] if namespace else spark.catalog.currentDatabase()
+    walk = _Walk(spark, text, schema)
     walk.visit(plan, ctes=frozenset(), aliased=False)
     walk.check_clock_words()
     return walk.found
@@ -140,9 +146,10 @@ def _check_characters(spark: SparkSession, text: str) -> None:
 class _Walk:
     """One pass over a parsed plan."""
 
-    def __init__(self, spark: SparkSession, text: str) -> None:
+    def __init__(self, spark: SparkSession, text: str, schema: str) -> None:
         self.spark = spark
         self.text = text
+        self.schema = schema
         self.found = Found()
         self._aliases: set[str] = set()  # of columns, if called like a clock
 
@@ -168,7 +175,10 @@ class _Walk:
         elif name in ("Literal", *HIDDEN_NAMES, "RelationTimeTravel"):
             self.check_fixed(node, name)
         for child in self.children(node):
-            self.visit(child, ctes=ctes, aliased=name in ("SubqueryAlias", "Sample"))
+            named = name in ("SubqueryAlias", "Sample") or (
+                aliased and name == "UnresolvedSubqueryColumnAliases"
+            )
+            self.visit(child, ctes=ctes, aliased=named)
 
     def check_fixed(self, node: Java, name: str) -> None:
         """Refuse what would keep the text from saying what is read, and when."""
@@ -297,7 +307,7 @@ class _Walk:
 
     def user_function(self, node: Java, parts: list[str]) -> None:
         """A function written in SQL runs its own text, which must be as harmless as the query."""
-        known = permanent_function(self.spark, parts)
+        known = permanent_function(self.spark, parts, self.schema)
         if known is None:
             return
         text = sql_function_text(self.spark, known)
@@ -331,10 +341,10 @@ class _Walk:
         return StatementError(message, reason=reason, text=self.text, position=start, hint=hint)
 
 
-def permanent_function(spark: SparkSession, parts: list[str]) -> Java | None:
+def permanent_function(spark: SparkSession, parts: list[str], schema: str) -> Java | None:
     """What the catalog has stored of a function that somebody made; None for Spark's own."""
     catalog = jvm.session_catalog(spark)
-    schema = parts[-2] if len(parts) > 1 else spark.catalog.currentDatabase()
+    schema = parts[-2] if len(parts) > 1 else schema
     if not catalog.isPersistentFunction(jvm.function_identifier(spark, schema, parts[-1])):
         return None
     return catalog.externalCatalog().getFunction(schema.lower(), parts[-1].lower())

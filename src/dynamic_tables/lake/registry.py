@@ -16,8 +16,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.places import local_path, location_of
-from dynamic_tables.lake.sessions import use_namespace
 from dynamic_tables.lake.statements import register
 from dynamic_tables.names import TableName, literal, quote
 
@@ -34,9 +34,7 @@ class CatalogEntry:
     name: tuple[str, ...]  # schema, or schema and table
     location: str | None = None
     text: str | None = None  # of a view
-    extra: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of a view: columns, namespace, settings
+    extra: Mapping[str, Any] = field(default_factory=dict)  # of a view: what Spark keeps with it
 
 
 def listed(spark: SparkSession) -> Iterator[CatalogEntry]:
@@ -55,16 +53,15 @@ def _tables(spark: SparkSession, schema: str) -> Iterator[CatalogEntry]:
     for name in jvm.items(external.listTables(schema)):
         metadata = external.getTable(schema, name)
         if metadata.tableType().name() == "VIEW":
-            view = catalog.view(spark, TableName(catalog.SESSION_CATALOG, schema, name))
-            assert view is not None
             yield CatalogEntry(
                 kind="view",
                 name=(schema, name),
-                text=view.text,
+                text=jvm.option(metadata.viewText()),
                 extra={
-                    "columns": list(view.columns) if view.columns != view.query_columns else [],
-                    "namespace": list(view.namespace),
-                    "settings": dict(view.settings),
+                    "schema": metadata.schema().json(),
+                    "properties": jvm.pairs(metadata.properties()),
+                    "version": metadata.createVersion(),
+                    "comment": jvm.option(metadata.comment()),
                 },
             )
         elif jvm.option(metadata.provider()) == "delta":
@@ -86,11 +83,7 @@ def restore(spark: SparkSession, entry: CatalogEntry) -> bool:
         return True
     if entry.kind == "table":
         return _restore_table(spark, name, str(entry.location))
-    try:
-        _restore_view(spark, name, entry)
-    except AnalysisException:
-        return False  # what it reads is not there (yet)
-    return True
+    return _restore_view(spark, name, entry)
 
 
 def _restore_table(spark: SparkSession, name: TableName, location: str) -> bool:
@@ -113,29 +106,38 @@ def _lies_in_schema(spark: SparkSession, schema: str, location: str) -> bool:
 
 def _make_managed(spark: SparkSession, name: TableName) -> None:
     """A table in its schema's own folder was made without LOCATION: DROP TABLE must delete its
-    files.
+    files."""
+    managed = jvm.static(spark, f"{CATALOG_PACKAGE}.CatalogTableType", "MANAGED")()
+    _alter(spark, name, tableType=managed)
 
-    Spark offers no statement for this; the catalog's entry is copied with another type.
-    """
+
+def _restore_view(spark: SparkSession, name: TableName, entry: CatalogEntry) -> bool:
+    """As Spark kept it: made anew, `*` would mean what the tables have by now."""
+    kept, text = entry.extra, jvm.some(spark, entry.text)
+    try:
+        spark.sql(f"CREATE VIEW {name.sql} AS SELECT 1 AS x")
+    except AnalysisException:
+        return False  # its schema is not there
+    _alter(
+        spark,
+        name,
+        schema=jvm.struct_type(spark, kept["schema"]),
+        properties=jvm.scala_map(spark, jvm.java_map(spark, kept["properties"])),
+        createVersion=kept["version"],
+        viewText=text,
+        viewOriginalText=text,
+        comment=jvm.some(spark, kept["comment"]),
+    )
+    return True
+
+
+def _alter(spark: SparkSession, name: TableName, **changes: Java) -> None:
+    """Spark offers no statement for this; the catalog's entry is copied with other values."""
     external = jvm.session_catalog(spark).externalCatalog()
     entry = external.getTable(name.schema.lower(), name.name.lower())
-    values = [entry.productElement(index) for index in range(entry.productArity())]
-    values[1] = jvm.static(spark, f"{CATALOG_PACKAGE}.CatalogTableType", "MANAGED")()
+    names = entry.productElementNames().mkString(",").split(",")
+    values = [changes.get(key, entry.productElement(n)) for n, key in enumerate(names)]
     external.alterTable(jvm.java_class(spark, f"{CATALOG_PACKAGE}.CatalogTable")(*values))
-
-
-def _restore_view(spark: SparkSession, name: TableName, entry: CatalogEntry) -> None:
-    """Under the namespace and settings that the view was made with."""
-    session = spark.newSession()
-    jvm.bind_catalogs(session)
-    extra = entry.extra
-    for key, value in extra["settings"].items():
-        if key.startswith("spark.sql.") and session.conf.isModifiable(key):
-            session.conf.set(key, value)
-    use_namespace(session, (extra["namespace"][0], extra["namespace"][1]))
-    columns = ", ".join(quote(column) for column in extra["columns"])
-    names = f" ({columns})" if columns else ""
-    session.sql(f"CREATE VIEW {name.sql}{names} AS {entry.text}")
 
 
 def drop_view(spark: SparkSession, entry: CatalogEntry) -> None:

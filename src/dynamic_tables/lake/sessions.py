@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.embedded import SMALL_QUERIES
+from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.ranges import LISTED_AT_MOST
 
 # Settings that change what a query returns. At CREATE their values are stored with the definition.
@@ -21,14 +22,24 @@ RESULT_SETTINGS = (
     "spark.sql.ansi.doubleQuotedIdentifiers",
     "spark.sql.ansi.enabled",
     "spark.sql.ansi.enforceReservedKeywords",
+    "spark.sql.ansi.relationPrecedence",
     "spark.sql.caseSensitive",
+    "spark.sql.charAsVarchar",
+    "spark.sql.columnNameOfCorruptRecord",
     "spark.sql.crossJoin.enabled",
     "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.function.concatBinaryAsString",
+    "spark.sql.function.eltOutputAsString",
     "spark.sql.groupByAliases",
     "spark.sql.groupByOrdinal",
+    "spark.sql.icu.caseMappings.enabled",
+    "spark.sql.jsonGenerator.ignoreNullFields",
+    "spark.sql.lateralColumnAlias.enableImplicitResolution",
     "spark.sql.mapKeyDedupPolicy",
     "spark.sql.orderByOrdinal",
     "spark.sql.parser.escapedStringLiterals",
+    "spark.sql.parser.quotedRegexColumnNames",
+    "spark.sql.readSideCharPadding",
     "spark.sql.session.timeZone",
     "spark.sql.storeAssignmentPolicy",
     "spark.sql.timestampType",
@@ -60,21 +71,26 @@ PRIVATE_SETTINGS = {
 def result_settings(spark: SparkSession) -> dict[str, str]:
     """The result-relevant settings of a session, defaults included: elsewhere, or in a later
     Spark, they may be others."""
-    return _deciding(jvm.settings(spark), lambda key: str(spark.conf.get(key)))
+    return _effective(spark, jvm.settings(spark), lambda key: str(spark.conf.get(key)))
 
 
-def view_settings(spark: SparkSession, captured: Mapping[str, str]) -> dict[str, str]:
+def view_settings(spark: SparkSession, metadata: Java) -> dict[str, str]:
     """The same of a view. Spark keeps with it what was set when it was made; all else has its
     default, whatever the session of the reader says."""
-    return _deciding(captured, jvm.default_settings(spark))
+    conf = jvm.view_conf(spark, metadata)
+    return _effective(spark, jvm.pairs(conf.getAllConfs()), conf.getConfString)
 
 
-def _deciding(given: Mapping[str, str], default: Callable[[str], str]) -> dict[str, str]:
+def _effective(
+    spark: SparkSession, given: Mapping[str, str], default: Callable[[str], str]
+) -> dict[str, str]:
+    """Legacy switches of the whole process are left out: they are the same for everybody."""
     found = {key: given[key] if key in given else default(key) for key in RESULT_SETTINGS}
-    return found | {key: value for key, value in given.items() if key.startswith(RESULT_PREFIX)}
+    legacy = {key: value for key, value in given.items() if key.startswith(RESULT_PREFIX)}
+    return found | {key: legacy[key] for key in legacy if spark.conf.isModifiable(key)}
 
 
-def differing(some: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
+def differing_settings(some: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
     """The keys that two sets of settings do not agree on."""
     return sorted(key for key in {*some, *others} if some.get(key) != others.get(key))
 

@@ -96,6 +96,11 @@ class View:
         """DuckDB keeps none with a view."""
         return {}
 
+    @property
+    def types(self) -> tuple[str, ...]:
+        """DuckDB casts nothing to them."""
+        return ()
+
 
 class Catalog:
     """Looks things up in the lake as it stands; answers are kept until they may have changed."""
