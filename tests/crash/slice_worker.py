@@ -1,35 +1,52 @@
-"""A worker that is killed when it reaches a step with a slice of another one's refresh.
+"""A worker that is struck whenever it reaches a step with a slice of another one's refresh.
 
-python slice_worker.py FOLDER STEP
+    python slice_worker.py FOLDER KIND STEP [STEP …]
+
+KIND is as in `victim.py`. Who was stopped and goes on ends its slice, says whether that `counts`
+or was `in vain`, and goes to its next step.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
+import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+
+from victim import EXPIRES_S, strike
 
 import dynamic_tables as dt
 from dynamic_tables.steps import SliceStep, observing
-
-EXPIRES_S = 2.0
+from dynamic_tables.worker import Worker
 
 
 def main() -> None:
-    folder, step = sys.argv[1], SliceStep(sys.argv[2])
-
-    def observer(reached: SliceStep, _table: str) -> None:
-        if reached is step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    folder, kind, steps = Path(sys.argv[1]), sys.argv[2], [*map(SliceStep, sys.argv[3:])]
     with dt.connect(folder, jvm="quick", claim_expires_s=EXPIRES_S, say=lambda _: None) as tables:
         worker = tables.worker(slots=1, say=lambda _: None)
         print("ready", flush=True)
-        with observing(observer):
-            while True:
-                worker._once()
-                time.sleep(0.05)
+        with worker._hearts.beating():
+            for step in steps:
+                counts = _to(step, worker, lambda: strike(tables, kind, folder))
+                print("counts" if counts else "in vain", flush=True)
+
+
+def _to(step: SliceStep, worker: Worker, struck: Callable[[], None]) -> bool:
+    """Wait for a slice, and compute it; whether its result counts."""
+    came = threading.Event()
+
+    def observer(reached: SliceStep, _table: str) -> None:
+        if reached is step:
+            came.set()
+            struck()
+
+    counts = False
+    with observing(observer):
+        while not came.is_set():
+            counts = worker._once()
+            time.sleep(0.05)
+    return counts
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import PATIENCE_S, check_lake
+from harness import PATIENCE_S, check_lake, wait_until_stopped
 
 import dynamic_tables as dt
 from dynamic_tables.lake.places import local_path
@@ -61,6 +61,22 @@ class SlicedLake:
             assert place is not None
             assert list((place / FOLDER).rglob("*")) == []
 
+    def recorded(self, name: str) -> list[object]:
+        """What the store tells of a table, but for heartbeats on its claim."""
+        store, table_id = self.tables.store, self.tables.show(name).definition.table_id
+        return [
+            store.table_by_id(table_id),
+            store.intent(table_id),
+            store.subtasks(table_id),
+            store.history(table_id),
+        ]
+
+    def files(self, name: str) -> set[Path]:
+        """All files of a table: its log, its rows, and what is staged."""
+        place = local_path(self.tables.show(name).definition.location)
+        assert place is not None
+        return {path for path in place.rglob("*") if path.is_file()}
+
     def until_slices(self, are_so: Callable[[list[Subtask]], bool]) -> list[Subtask]:
         """Wait for others to work on the slices."""
         deadline = time.monotonic() + PATIENCE_S
@@ -72,7 +88,13 @@ class SlicedLake:
 
 @contextmanager
 def sliced_lake(
-    folder: Path, *, size: int, store: str = "", slices: int = 2, **flags: object
+    folder: Path,
+    *,
+    size: int,
+    store: str = "",
+    slices: int = 2,
+    on_change: bool = False,
+    **flags: object,
 ) -> Generator[SlicedLake]:
     """Tables whose refreshes are shared from now on: that many workers are counted, and never come.
     A coordinator computes slices itself while it waits."""
@@ -84,7 +106,8 @@ def sliced_lake(
         )
         for n in range(size):
             query = QUERY.format(key=KEYS[n % len(KEYS)], n=n)
-            tables.create(f"t{n}", query, max_parallelism=slices, **SHARED)
+            options = {**SHARED, "max_parallelism": slices, "trigger_on_change": on_change}
+            tables.create(f"t{n}", query, **options)
         tables.refresh()
         for n in range(slices):
             counted = Claimant(owner=f"counted-{n}", host="elsewhere", pid=1, expires_s=1e6)
@@ -92,30 +115,111 @@ def sliced_lake(
         yield SlicedLake(folder=folder, store=store, tables=tables)
 
 
-def lose_a_worker(lake: SlicedLake, step: SliceStep) -> None:
-    """A worker dies with a slice; the coordinator computes it itself when the claim expires."""
-    lake.change()
+@contextmanager
+def slice_worker(
+    lake: SlicedLake, kind: str, *steps: SliceStep
+) -> Generator[subprocess.Popen[str]]:
+    """A worker that waits for slices, and is struck at these steps with one."""
     worker = subprocess.Popen(
-        [sys.executable, str(SLICE_WORKER), str(lake.folder), step.value],
+        [sys.executable, str(SLICE_WORKER), str(lake.folder), kind, *steps],
         stdout=subprocess.PIPE,
         text=True,
         env=lake.environment(),
     )
-    assert worker.stdout is not None
-    assert worker.stdout.readline() == "ready\n"
-    gone = threading.Event()
+    with worker:
+        try:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+            yield worker
+        finally:
+            worker.kill()
 
-    def observer(reached: AnyStep, _table: str) -> None:
-        if reached is SliceStep.SHARED:
-            worker.wait(PATIENCE_S)
-            gone.set()
 
-    with observing(observer):
-        [record] = lake.tables.refresh("t0").records
+def lose_a_worker(lake: SlicedLake, step: SliceStep) -> None:
+    """A worker dies with a slice; the coordinator computes it itself when the claim expires."""
+    lake.change()
+    with slice_worker(lake, "python", step) as worker:
+        gone = threading.Event()
+
+        def observer(reached: AnyStep, _table: str) -> None:
+            if reached is SliceStep.SHARED:
+                worker.wait(PATIENCE_S)
+                gone.set()
+
+        with observing(observer):
+            [record] = lake.tables.refresh("t0").records
     assert gone.is_set()
     assert worker.returncode == -signal.SIGKILL
     assert (record.strategy, record.slices) == ("keys", 2)
     lake.check()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A worker that is stopped with a slice, until its claim has expired and others are further."""
+
+    step: SliceStep  # where it stops
+    until: AnyStep  # how far the refresh is when it goes on
+    successor: str = "coordinator"  # who computes its slice: that, or another "worker"
+    strategy: str | None = None  # of the refresh, if it is forced
+
+    @property
+    def counts(self) -> bool:
+        return self.step is SliceStep.COMPLETED
+
+
+def pause_a_worker(lake: SlicedLake, worker: subprocess.Popen[str], pause: Pause) -> None:
+    """Its successor's slice counts; when it goes on it changes nothing, and nothing is left."""
+    lake.change()
+    store, woken = lake.tables.store, threading.Event()
+    held: list[Subtask] = []
+
+    def observer(reached: AnyStep, _table: str) -> None:
+        if reached is SliceStep.SHARED:
+            wait_until_stopped(worker)
+            held.extend(item for item in store.subtasks() if item.pid == worker.pid)
+            if pause.successor == "worker":
+                compute_slices(lake)
+        if reached is SliceStep.GATHERED:
+            [present] = [item for item in store.subtasks() if item.slice_no == held[0].slice_no]
+            assert present.status == "completed"
+            assert (present.token == held[0].token) is pause.counts
+            assert present.retries == (0 if pause.counts else 1)  # it was free: the claim expired
+        if reached is pause.until:
+            wake(lake, worker, pause, held[0])
+            woken.set()
+
+    with observing(observer):
+        [record] = lake.tables.refresh("t0", strategy=pause.strategy).records
+    assert woken.is_set()
+    assert record.slices == 2
+    lake.check()
+    done = [record.sequence for record in lake.tables.history("t0") if record.version]
+    assert done == list(range(len(done), 0, -1)), done
+
+
+def compute_slices(lake: SlicedLake) -> None:
+    """Another worker computes all that it gets, until all slices are there."""
+    worker = lake.tables.worker(slots=1, say=lambda _: None)
+
+    def are_computed(found: list[Subtask]) -> bool:
+        worker._compute()
+        return all(item.status == "completed" for item in found)
+
+    lake.until_slices(are_computed)
+
+
+def wake(lake: SlicedLake, worker: subprocess.Popen[str], pause: Pause, held: Subtask) -> None:
+    """Let it end its slice: the store is as before, and the lake but for what it had staged."""
+    assert worker.stdout is not None
+    recorded, files = lake.recorded("t0"), lake.files("t0")
+    os.kill(worker.pid, signal.SIGCONT)
+    assert worker.stdout.readline() == ("counts\n" if pause.counts else "in vain\n")
+    assert lake.recorded("t0") == recorded
+    left = lake.files("t0")
+    assert left <= files
+    its_own = f"{held.slice_no}-{held.token}"
+    assert all(its_own in path.parts for path in files - left)
 
 
 def overtaken(lake: SlicedLake, victim: subprocess.Popen[str]) -> None:

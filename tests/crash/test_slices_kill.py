@@ -1,4 +1,4 @@
-"""`kill -9` of coordinators and of workers with a slice: successors use what is finished.
+"""Coordinators and workers with a slice are killed or stopped: successors use what is finished.
 
 No worker is needed to share a refresh: some that are counted and never come are enough, because a
 coordinator computes slices itself while it waits.
@@ -10,10 +10,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import cycle, product
 
 import pytest
 from harness import PATIENCE_S, run_victim, start_victim, wait_until_stopped
-from sliced import AnyStep, SlicedLake, lose_a_worker, overtaken, sliced_lake
+from sliced import (
+    AnyStep,
+    Pause,
+    SlicedLake,
+    lose_a_worker,
+    overtaken,
+    pause_a_worker,
+    slice_worker,
+    sliced_lake,
+)
 
 from dynamic_tables.steps import SliceStep, Step, observing
 
@@ -23,6 +33,8 @@ AS_COORDINATOR = (Step.INTENDED, *SliceStep, Step.LOCKED, Step.COMMITTED)
 PAUSED = (Step.INTENDED, *(step for step in SliceStep if step is not SliceStep.CLEARED))
 AS_WORKER = (SliceStep.CLAIMED, SliceStep.WRITTEN, SliceStep.COMPLETED)
 FEW = (SliceStep.KEYS_STAGED, SliceStep.SHARED, SliceStep.WRITTEN, SliceStep.GATHERED)
+# How far the refresh is when a worker goes on that was stopped: open, committed, over.
+UNTIL = (SliceStep.GATHERED, SliceStep.CLEARED, Step.RELEASED)
 INTERRUPTED = 2  # the number of the refresh after the first load
 STORES = pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 MakeLake = Callable[..., SlicedLake]
@@ -115,3 +127,27 @@ def test_a_worker_that_dies_loses_its_slice_only(make_lake: MakeLake) -> None:
 @pytest.mark.parametrize("step", AS_WORKER)
 def test_a_worker_may_die_at_every_step(make_lake: MakeLake, step: SliceStep, store: str) -> None:
     lose_a_worker(make_lake(1, store), step)
+
+
+def test_a_stopped_worker_wakes_up_and_its_slice_is_not_taken(make_lake: MakeLake) -> None:
+    """The refresh is still open: the worker computes its slice, in vain."""
+    lake = make_lake(1)
+    with slice_worker(lake, "stop", SliceStep.CLAIMED) as worker:
+        pause_a_worker(lake, worker, Pause(step=SliceStep.CLAIMED, until=SliceStep.GATHERED))
+
+
+@pytest.mark.soak
+@STORES
+@pytest.mark.parametrize("strategy", [None, "full"])
+def test_a_worker_may_be_stopped_at_every_step(
+    make_lake: MakeLake, store: str, strategy: str | None
+) -> None:
+    """SIGSTOP until its claim has expired and its slice was computed by another, then SIGCONT."""
+    lake, successors = make_lake(1, store), cycle(["coordinator", "worker"])
+    pauses = [
+        Pause(step=step, until=until, successor=next(successors), strategy=strategy)
+        for step, until in product(AS_WORKER, UNTIL)
+    ]
+    with slice_worker(lake, "stop", *(pause.step for pause in pauses)) as worker:
+        for pause in pauses:
+            pause_a_worker(lake, worker, pause)

@@ -303,9 +303,15 @@ class SparkSlicer:
         return self._area.keep(bags.counted(rows.frame, of_keys(stored, keys, slicing.key)))
 
     def discard(self, part: Part) -> None:
-        """Delete what nobody waits for any more."""
+        """Delete what nobody waits for any more.
+
+        If the refresh is over, its folders were gone until this slice was written.
+        """
         path, files = jvm.hadoop_path(self._session, part.location)
         files.delete(path, True)
+        with suppress(Py4JJavaError):  # not empty: that refresh goes on, or another one
+            files.delete(path.getParent(), False)
+            files.delete(path.getParent().getParent(), False)
 
 
 def _values(rows: DataFrame, column: str, count: int) -> tuple[tuple[str, ...], ...] | None:
