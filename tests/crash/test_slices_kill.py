@@ -25,7 +25,9 @@ from sliced import (
     sliced_lake,
 )
 
+from dynamic_tables.reasons import Reason
 from dynamic_tables.steps import SliceStep, Step, observing
+from dynamic_tables.store import Claimant
 
 pytestmark = pytest.mark.spark
 
@@ -151,3 +153,26 @@ def test_a_worker_may_be_stopped_at_every_step(
     with slice_worker(lake, "stop", *(pause.step for pause in pauses)) as worker:
         for pause in pauses:
             pause_a_worker(lake, worker, pause)
+
+
+def test_a_slice_that_failed_for_good_ends_its_refresh(make_lake: MakeLake) -> None:
+    """Even if it was the store that did not answer its workers: the next refresh begins anew,
+    instead of waiting for a slice that nobody computes."""
+    lake = make_lake(1)
+    store, table_id = lake.tables.store, lake.tables.show("t0").definition.table_id
+    other = Claimant(owner="other", host="elsewhere", pid=1, expires_s=1e6)
+
+    def observer(reached: AnyStep, _table: str) -> None:
+        if reached is SliceStep.SHARED:
+            subtask = store.claim_subtask(other)
+            assert subtask is not None
+            assert store.fail_subtask(subtask, Reason.STORE_BROKEN.value, "no answer", final=True)
+
+    lake.change()
+    with observing(observer):
+        [failed] = lake.tables.refresh("t0", on_error="report").records
+    assert (failed.reason, failed.error) == ("SUBTASKS_LOST", "slice 0: no answer")
+    assert store.intent(table_id) is None
+    [done] = lake.tables.refresh("t0").records
+    assert (done.outcome, done.slices) == ("done", 2)
+    lake.check()

@@ -32,6 +32,7 @@ from dynamic_tables.steps import SliceStep
 from dynamic_tables.store import Claim, Subtask, WantedSubtask
 
 REMEMBERED = 50  # refreshes that an estimate looks back to
+PASSING = frozenset({Reason.INTERRUPTED, Reason.STORE_BROKEN})  # a successor goes on where it was
 
 
 class Sharing:
@@ -202,7 +203,7 @@ class Sharing:
             if item.status == "failed":
                 raise RefreshError(
                     f"slice {item.slice_no}: {item.error}",
-                    reason=Reason(item.reason or Reason.SUBTASKS_LOST.value),
+                    reason=_lasting(Reason(item.reason or Reason.SUBTASKS_LOST.value)),
                     about=str(self._definition.name),
                     hint="`dynamic-tables history` tells more; the table is as it was",
                 )
@@ -230,4 +231,9 @@ def is_left_open(error: BaseException) -> bool:
     """Whether a successor completes it, with the slices that are finished."""
     if not isinstance(error, DynamicTablesError):
         return False
-    return isinstance(error, Held) or error.reason in (Reason.INTERRUPTED, Reason.STORE_BROKEN)
+    return isinstance(error, Held) or error.reason in PASSING
+
+
+def _lasting(reason: Reason) -> Reason:
+    """Why a refresh ends with its slice, which nobody tries again: it must not be left open."""
+    return Reason.SUBTASKS_LOST if reason in PASSING else reason
