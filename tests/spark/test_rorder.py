@@ -292,6 +292,7 @@ def test_object_stores_are_tried_before_the_work(
     with pytest.raises(dt.Refused, match="engine='native'") as refused:
         dt.rorder("remote", unique_by="k", spark=shared.spark)
     assert refused.value.reason == "NO_PERMISSION"
+    assert "/proc/nowhere" in refused.value.message
     assert newest(shared, "remote") == 2
     root = place.replace("file:", "file://")
     assert len(dt.rorder("remote", unique_by="k", spark=shared.spark).ordered) == 5

@@ -40,6 +40,13 @@ def test_the_headline_is_sparks_sentence_without_the_stack() -> None:
     assert headline(RuntimeError(text)) == "[DIVIDE_BY_ZERO] Division by zero."
 
 
+def test_the_headline_of_what_python_raised_in_an_executor() -> None:
+    stack = 'Traceback (most recent call last):\n  File "x.py", line 5, in f\n    raise X(\n'
+    text = "An exception was thrown from the Python worker:\n" + stack
+    text += f"KeyError: 1\n\nDuring handling of it:\n\n{stack}OSError: ACCESS_DENIED\nmore"
+    assert headline(RuntimeError(text)) == "OSError: ACCESS_DENIED"
+
+
 def test_java_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(dt.SetupError) as caught:

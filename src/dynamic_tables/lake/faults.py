@@ -49,6 +49,8 @@ def headline(error: BaseException) -> str:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, Py4JJavaError):
         return _root_message(error)
+    if raised := _raised_in_python(str(error)):
+        return raised
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for line in lines:
         if re.match(r"(Caused by: )?[\w.$]*(Exception|Error): ", line) and "[" in line:
@@ -57,6 +59,13 @@ def _sentence(error: BaseException) -> str:
         if line.startswith("["):
             return line
     return lines[0] if lines else type(error).__name__
+
+
+def _raised_in_python(text: str) -> str | None:
+    """What ended Python in an executor: the line below the last stack."""
+    _, found, stack = text.rpartition("Traceback (most recent call last):\n")
+    below = (line for line in stack.splitlines() if line[:1].strip())
+    return next(below, None) if found else None
 
 
 def _root_message(error: Py4JJavaError) -> str:

@@ -6,7 +6,7 @@ A location is written as Hadoop's `Path` prints it: `file:/tmp/my lake`, not per
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 LOCAL_SCHEME = "file:"
 
@@ -32,6 +32,18 @@ def local_path(location: str) -> Path | None:
     if location.startswith(LOCAL_SCHEME):
         return Path("/" + location.removeprefix(LOCAL_SCHEME).lstrip("/"))
     return Path(location) if location.startswith("/") else None
+
+
+def arrow_uri(location: str) -> str:
+    """A location that is not on the local disk, as Arrow wants it: encoded.
+
+    >>> arrow_uri("s3a://bucket/my table/50%#ü")
+    's3://bucket/my%20table/50%25%23%C3%BC'
+    >>> arrow_uri("abfss://box@account.example/x")
+    'abfss://box@account.example/x'
+    """
+    scheme, mark, rest = location.partition("://")
+    return f"{'s3' if scheme == 's3a' else scheme}{mark}{quote(rest, safe='/@:')}"
 
 
 def decoded(uri: str) -> str:

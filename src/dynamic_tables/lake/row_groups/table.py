@@ -16,7 +16,7 @@ from dynamic_tables.errors import InternalError, InvalidInput, Refused
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline
 from dynamic_tables.lake.lock import commit_lock
-from dynamic_tables.lake.places import local_path
+from dynamic_tables.lake.places import arrow_uri, local_path
 from dynamic_tables.lake.row_groups import statistics, verifying, writing
 from dynamic_tables.lake.row_groups.arrow import Batches, map_in_arrow, send_along
 from dynamic_tables.lake.row_groups.committing import Committed, commit, new_actions
@@ -140,7 +140,7 @@ class RowGroupTable:
         location = self.location
         local = local_path(location)
         return Target(
-            root=str(local) if local is not None else location.replace("s3a://", "s3://", 1),
+            root=str(local) if local is not None else arrow_uri(location),
             folders={partition.number: partition.folder for partition in partitions},
             key=order.physical[0],
             bounded=order.physical,

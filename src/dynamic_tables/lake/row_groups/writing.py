@@ -260,7 +260,7 @@ class _File:
         self._path = f"{folder}/{name}" if folder else name
         self._files, self._root = file_system(target.root)
         self._place = f"{self._root}/{self._path}"
-        if keep is None:
+        if keep is None and "://" not in target.root:  # object stores have no folders
             with suppress(FileExistsError):
                 self._files.create_dir(f"{self._root}/{folder}", recursive=True)
         self._writer: pq.ParquetWriter | None = None
