@@ -6,14 +6,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
+from pathlib import Path
+from random import Random
 
 import pytest
+from plain_tables import random_table
 from random_tables import Wanted, false_statistics, quoted, rows, values_of_row_groups, wanted
+from test_rorder_single import judge
 
 import dynamic_tables as dt
 
 pytestmark = pytest.mark.spark
+PLAIN = 50  # tables whose making and judging need no Spark; each is 2 s of one core
 
 
 def live(tables: dt.DynamicTables, seed: int) -> None:
@@ -62,6 +68,34 @@ def seeds(default: range) -> Iterable[int]:
 @pytest.mark.parametrize("seed", range(10))
 def test_random_tables(shared: dt.DynamicTables, seed: int) -> None:
     live(shared, seed)
+
+
+def live_plain(tables: dt.DynamicTables, root: Path, seed: int) -> None:
+    """Made and judged without Spark, which takes no time: what is left is `rorder` itself."""
+    table, draw = random_table(root, seed), Random(seed + 1)
+    each = draw.choice([1, 1, 3])
+    report = dt.rorder(
+        root,
+        unique_by="key",
+        sort_by=draw.choice([(), ("key",)]),
+        values_per_row_group=each,
+        max_row_group_bytes=draw.choice([1, 400, 2**20]),
+        spark=tables.spark,
+    )
+    versions = [] if report.version is None else [report.version]
+    judge(root, table, versions, each)
+    assert sum(part.rows or 0 for part in report.partitions) == sum(
+        len(file["rows"]) for file in table.live
+    )
+
+
+@pytest.mark.parametrize("block", range(PLAIN // 10))
+def test_random_tables_that_spark_did_not_make(
+    shared: dt.DynamicTables, tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)  # Arrow asks for it
+    for seed in range(block * 10, block * 10 + 10):
+        live_plain(shared, tmp_path / str(seed), seed)
 
 
 @pytest.mark.soak
