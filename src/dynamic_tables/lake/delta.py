@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -46,10 +46,11 @@ from dynamic_tables.lake.sessions import private_session, result_settings
 from dynamic_tables.lake.slices import clear_slices
 from dynamic_tables.lake.sources import SourceTables
 from dynamic_tables.lake.statements import check_columns
+from dynamic_tables.lake.store_views import store_views
 from dynamic_tables.lake.stored import StoredTables
 from dynamic_tables.lake.under_way import UnderWay
 from dynamic_tables.model import Pin, utc_now
-from dynamic_tables.names import TableName, qualify, quote
+from dynamic_tables.names import TableName, quote
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
 
@@ -313,42 +314,10 @@ class SparkLake(StoredTables, SourceTables):
             hidden=hidden_sources(sources),
         )
 
-    @contextmanager
     def store_views(
         self, text: str, names: Collection[str], rows_of: Callable[[str], Any]
-    ) -> Generator[None]:
-        """Let a statement read the store: its tables are temporary views while it is analysed."""
-        made = []
-        for name in self._mentioned(text, names):
-            columns, rows = rows_of(name)
-            schema = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
-            frame = self.spark.createDataFrame([_typed(row, columns) for row in rows], schema)
-            frame.createOrReplaceTempView(name)
-            made.append(name)
-        try:
-            yield
-        finally:
-            for name in made:
-                self.spark.catalog.dropTempView(name)
-
-    def _mentioned(self, text: str, names: Collection[str]) -> Iterator[str]:
-        """Tables of the store that a query names, unless the user has tables called the same."""
-        if not any(name in text.lower() for name in names):
-            return
-        try:
-            found = find_references(self.spark, text)
-        except InvalidInput:
-            return  # not a query: Spark will say what it is
-        for reference in found.tables:
-            name = reference.parts[-1].lower()
-            ours = len(reference.parts) == 1 and name in names
-            if ours and not self._is_taken(name):
-                yield name
-
-    def _is_taken(self, name: str) -> bool:
-        """Whether the user has a table, a view or a temporary view of this name."""
-        table = qualify((name,), self.namespace())
-        return jvm.is_temporary_view(self.spark, name) or catalog.exists(self.spark, table)
+    ) -> AbstractContextManager[None]:
+        return store_views(self.spark, self.namespace(), text, names, rows_of)
 
     # Refreshing
 
@@ -390,14 +359,6 @@ class SparkLake(StoredTables, SourceTables):
 
     def told(self, error: BaseException, *, about: str) -> RefreshError:
         return told(error, about=about)
-
-
-def _typed(row: tuple[Any, ...], columns: Sequence[tuple[str, str]]) -> tuple[Any, ...]:
-    """Instants come from the store as text."""
-    return tuple(
-        datetime.fromisoformat(value) if kind == "timestamp" and value is not None else value
-        for value, (_, kind) in zip(row, columns, strict=True)
-    )
 
 
 def _without_new_columns(view: ViewUse, known: ViewUse | None) -> ViewUse:
