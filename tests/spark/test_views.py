@@ -146,3 +146,28 @@ def test_stars_stay_as_they_were_in_the_next_process(
         assert {record.strategy for record in tables.refresh().records} == {"append"}
         for name in names:
             check(tables, name)
+
+
+def test_our_own_view_has_the_types_of_what_is_stored(shared: dt.DynamicTables) -> None:
+    """A source with other types: the table is built anew, and readers see it as it is."""
+    shared.sql("CREATE TABLE retyped (k INT, x DECIMAL(10, 2)) USING delta")
+    shared.sql("INSERT INTO retyped VALUES (1, 5.25)")
+    shared.create("sums", "SELECT k, sum(x) AS s FROM retyped GROUP BY k")
+    assert shared.show("sums").definition.auxiliary is not None  # so the name is a view
+    for types, row in (("k INT, x DOUBLE", "1, 5.2567"), ("k STRING, x INT", "'one', 5")):
+        shared.sql(f"CREATE OR REPLACE TABLE retyped ({types}) USING delta")
+        shared.sql(f"INSERT INTO retyped VALUES ({row})")
+        assert shared.refresh("sums")["sums"].reason == "SOURCE_SCHEMA_CHANGED"
+        check(shared, "sums")
+
+
+def test_a_star_over_a_view_with_more_columns_is_refused(shared: dt.DynamicTables) -> None:
+    shared.sql("CREATE TABLE wide (k INT, x INT) USING delta")
+    shared.sql("CREATE VIEW starred AS SELECT k FROM wide")
+    shared.create("all_of_it", "SELECT * FROM starred")
+    shared.sql("CREATE OR REPLACE VIEW starred AS SELECT k, x FROM wide")
+    record = shared.refresh("all_of_it", on_error="report")["all_of_it"]
+    assert record.reason == "SOURCE_SCHEMA_CHANGED"
+    assert "its result has the columns k, x instead of k" in (record.error or "")
+    shared.sql("CREATE OR ALTER DYNAMIC TABLE all_of_it AS SELECT * FROM starred")
+    assert shared.read("all_of_it").columns == ["k", "x"]

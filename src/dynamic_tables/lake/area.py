@@ -22,7 +22,7 @@ from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept
 from dynamic_tables.lake.maintenance import Maintenance, TooMany
 from dynamic_tables.lake.measure import Meter
-from dynamic_tables.lake.pins import pin_of, schema_changed
+from dynamic_tables.lake.pins import column_change, pin_of, schema_changed
 from dynamic_tables.lake.slices import SparkSlicer
 from dynamic_tables.lake.slicing import Affected
 from dynamic_tables.model import Pin, Strategy, Work
@@ -73,8 +73,8 @@ class SparkArea:
         except AnalysisException as error:
             raise schema_changed(definition, changed, headline(error)) from error
         names = [column.name for column in definition.stored_columns]
-        if [name.lower() for name in frame.columns] != [name.lower() for name in names]:
-            raise schema_changed(definition, changed, _column_change(names, frame.columns))
+        if what := column_change(names, frame.columns):
+            raise schema_changed(definition, changed, what)
         frame = frame.toDF(*names)
         return SparkRows(frame=frame, columns=catalog.columns_of(frame._jdf.schema()))
 
@@ -231,8 +231,3 @@ class SparkArea:
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
     here, there = row.pop(bags.HERE), row.pop(bags.THERE)
     return {"_difference": "missing" if here > there else "unexpected", **row}
-
-
-def _column_change(declared: Sequence[str], present: Sequence[str]) -> str:
-    gone = [name for name in declared if name.lower() not in {p.lower() for p in present}]
-    return f"column {', '.join(gone) or '(order)'} is missing from its result"

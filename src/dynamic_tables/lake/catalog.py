@@ -230,7 +230,8 @@ def unknown(name: TableName) -> InvalidInput:
         "there is no such table or view",
         reason=Reason.UNKNOWN_SOURCE,
         about=str(name) if name.catalog else name_sql(name),
-        hint="SHOW TABLES lists what there is; names without schema belong to the current one",
+        hint="SHOW TABLES lists what there is; names without a schema belong to the one that was "
+        "current at CREATE. Make it again, or CREATE OR ALTER the dynamic table without it",
     )
 
 

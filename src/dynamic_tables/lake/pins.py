@@ -58,9 +58,20 @@ def schema_changed(
         f"a source no longer has what the query needs: {'; '.join(filter(None, [*lost, what]))}",
         reason=Reason.SOURCE_SCHEMA_CHANGED,
         about=str(definition.name),
-        hint=f"CREATE OR ALTER DYNAMIC TABLE {definition.name} with a query that fits, or give the "
-        "column back",
+        hint=f"CREATE OR ALTER DYNAMIC TABLE {definition.name} with a query that fits (`*` over a "
+        "view means its columns of now), or give the column back",
     )
+
+
+def column_change(declared: Sequence[str], present: Sequence[str]) -> str | None:
+    """How the columns of a result differ from those declared; None if they do not."""
+    wanted, there = ([name.lower() for name in names] for names in (declared, present))
+    if wanted == there:
+        return None
+    gone = [name for name in declared if name.lower() not in there]
+    if gone:
+        return f"column {', '.join(gone)} is missing from its result"
+    return f"its result has the columns {', '.join(present)} instead of {', '.join(declared)}"
 
 
 def pin_of(pins: Sequence[Pin], source: Source) -> Pin:

@@ -78,11 +78,16 @@ def shown(relation: str, columns: Sequence[Column], hidden: Hidden | None) -> st
 
 
 def create_view(definition: Definition) -> str:
-    """The view under a table's name that hides its auxiliary columns."""
+    """The view under a table's name that hides its auxiliary columns.
+
+    Its types are those of the stored table, also when that is built anew with others: else Spark
+    would cast to what they were when the view was made.
+    """
     comment = definition.options.comment
     says = f" COMMENT {literal(comment)}" if comment else ""
     text = shown(definition.stored_name.sql, definition.columns, definition.hidden)
-    return f"CREATE OR REPLACE VIEW {definition.name.sql}{says} AS {text}"
+    follows = "WITH SCHEMA TYPE EVOLUTION"
+    return f"CREATE OR REPLACE VIEW {definition.name.sql}{says} {follows} AS {text}"
 
 
 def view_of_types(name: str, columns: Sequence[Column]) -> str:

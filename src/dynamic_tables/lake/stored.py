@@ -137,7 +137,7 @@ class StoredTables(ShownTables):
         """Whether the name is the view that this definition wants."""
         view = catalog.view(self.spark, definition.name)
         wanted = shown(definition.stored_name.sql, definition.columns, definition.hidden)
-        return view is not None and view.text == wanted
+        return view is not None and view.text == wanted and not view.types
 
     def _clear_form(self, definition: Definition) -> None:
         """A table that was redefined may have had the other form."""

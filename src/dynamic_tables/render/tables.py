@@ -35,7 +35,7 @@ def tables_table(
             status_text(state, held.get(state.definition.table_id)),
             str(state.build.version) if state.build else "",
             reads_text(state),
-            str(state.definition.options.target_lag or "by hand"),
+            _contract(state.definition.options),
             instant(state.build.cut.instant) if state.build else "",
             *([behind_text(lag)] if lag is not None else []),
         ]
@@ -43,6 +43,13 @@ def tables_table(
     ]
     columns = ["table", "status", "version", "reads", "refreshed", "as of"]
     return grid([*columns, "behind"] if lags else columns, rows)
+
+
+def _contract(options: Options) -> str:
+    """What makes a worker refresh a table."""
+    if options.target_lag is not None:
+        return str(options.target_lag)
+    return "on change" if options.trigger_on_change else "by hand"
 
 
 def behind_text(lag: Lag) -> Cell:
@@ -183,7 +190,7 @@ def explanation_text(explained: Explanation) -> RenderableType:
     facts: dict[str, Cell] = {
         "strategies": ", ".join(possible),
         "key": ", ".join(explained.key),
-        "not incremental": explained.not_incremental or "",
+        **({"not incremental": explained.not_incremental} if explained.not_incremental else {}),
         "plan": "\n".join(explained.tree),
         "not possible": ", ".join(other) or "none",
         "sources": ", ".join(explained.sources) or "none",

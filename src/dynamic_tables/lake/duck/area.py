@@ -27,7 +27,7 @@ from dynamic_tables.lake.duck.faults import headline
 from dynamic_tables.lake.duck.log import packed
 from dynamic_tables.lake.duck.text import columns_sql, name_sql, quote
 from dynamic_tables.lake.duck.types import check_columns, storable, stored_form
-from dynamic_tables.lake.pins import pin_of, schema_changed
+from dynamic_tables.lake.pins import column_change, pin_of, schema_changed
 from dynamic_tables.lake.plans import same_types
 from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import RESERVED_PREFIX, SMALL_LAKE
@@ -93,10 +93,8 @@ class DuckArea:
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             raise schema_changed(definition, changed, headline(error)) from error
         check_columns(columns[: len(definition.columns)])
-        declared = [column.name.lower() for column in definition.stored_columns]
-        if [column.name.lower() for column in columns] != declared:
-            gone = [name for name in declared if name not in {c.name.lower() for c in columns}]
-            what = f"column {', '.join(gone) or '(order)'} is missing from its result"
+        declared = [column.name for column in definition.stored_columns]
+        if what := column_change(declared, [column.name for column in columns]):
             raise schema_changed(definition, changed, what)
         return columns
 
