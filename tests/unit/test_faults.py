@@ -21,6 +21,10 @@ from dynamic_tables.settings import load_settings
         ("Permission denied: /lake/x", "NO_PERMISSION"),
         ("[DELTA_VERSION_NOT_FOUND] Cannot time travel", "HISTORY_GONE"),
         ("[FAILED_READ_FILE.FILE_NOT_EXIST] gone", "HISTORY_GONE"),
+        (
+            "java.io.FileNotFoundException: /tmp/blockmgr-1/3a/temp_shuffle_2 (No such file)",
+            "ENGINE_FAILED",  # what a cleaner took of Spark's own files is no history of a source
+        ),
         ("[DELTA_CONCURRENT_APPEND] somebody", "COMMIT_FAILED"),
         ("Not enough memory to build and broadcast the table to all workers", "ENGINE_FAILED"),
         ("[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 65536 bytes of memory", "ENGINE_FAILED"),

@@ -24,6 +24,7 @@ _WORDS = (
     (_NO_MEMORY, Reason.ENGINE_FAILED),
     (r"ExecutorLostFailure|Connection (refused|reset)|SparkContext was", Reason.ENGINE_FAILED),
     (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
+    (r"/blockmgr-|temp_shuffle_|MetadataFetchFailed", Reason.ENGINE_FAILED),  # Spark's own files
     (r"Permission denied|AccessControlException|AccessDenied", Reason.NO_PERMISSION),
     (
         r"DELTA_(VERSION_NOT_FOUND|FILE_NOT_FOUND|TRUNCATED_TR)|VersionNotFound|FILE_NOT_EXIST|FileNotF",
