@@ -124,9 +124,12 @@ def workers(folder: Path, tables: dt.DynamicTables, size: Size) -> Iterator[list
 
 
 def peak_mb(pid: int) -> int:
-    """The most memory that a process and its children (the JVM) have had at once, each."""
+    """The most memory that a process and its children (the JVM) have had at once, each.
+
+    A child that has ended and that nobody asked after yet has none.
+    """
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    own = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
+    own = next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0) // 1024
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return own + sum(peak_mb(int(child)) for child in children)
 
