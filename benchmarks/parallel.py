@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,15 +123,16 @@ def workers(folder: Path, tables: dt.DynamicTables, size: Size) -> Iterator[list
             process.wait()
 
 
-def peak_mb(pid: int) -> int:
-    """The most memory that a process and its children (the JVM) have had at once, each.
+def peak_mb(pid: int, *, without: Collection[int] = ()) -> int:
+    """The most memory that a process and its children (the JVM) have had at once, each; `without`
+    those that are told apart: workers are children of the coordinator.
 
     A child that has ended and that nobody asked after yet has none.
     """
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     own = next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0) // 1024
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return own + sum(peak_mb(int(child)) for child in children)
+    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return own + sum(peak_mb(child) for child in children if child not in without)
 
 
 def refreshed(tables: dt.DynamicTables, number: int, pids: list[int]) -> Measured:
@@ -150,7 +151,7 @@ def refreshed(tables: dt.DynamicTables, number: int, pids: list[int]) -> Measure
     with observing(observer):
         [record] = tables.refresh("customer_metrics", strategy="keys").records
     seconds = time.perf_counter() - begun
-    peaks = {pid: peak_mb(pid) for pid in (os.getpid(), *pids)}
+    peaks = {pid: peak_mb(pid, without=pids) for pid in (os.getpid(), *pids)}
     say(f"refreshed in {seconds:.0f} s, {record.slices or 'no'} slices")
     check(tables)
     say("checked")

@@ -35,7 +35,10 @@ PARTITIONS = 4
 LOOK_UPS = 9
 KEYS, QUICK_KEYS, ROWS_A_KEY, CHANGED = 1_000_000, 20_000, 3, 100
 FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-SOURCES = ("as_it_came", "clustered", "in_order")
+# Values a row group: as recommended for look-ups of whole rows; or so many that the two columns that
+# the refresh reads of them fill the 8 kB that Spark reads at once.
+IN_ORDER: Mapping[str, int | None] = {"in_order": None, "for_refreshes": 600}
+SOURCES = ("as_it_came", "clustered", *IN_ORDER)
 COLUMNS = "entity INT, at TIMESTAMP, reading DOUBLE, status STRING, entity_range INT"
 START, STEP = 1_700_000_000_000_000, 300_000_000  # microseconds: every five minutes or so
 TITLE = "Row groups: one look-up among {} entities of 1,000 to 3,000 rows"
@@ -195,7 +198,7 @@ def draw(costs: Mapping[str, Mapping[str, Cost]]) -> None:
 
 
 def refresh_sources(tables: dt.DynamicTables, keys: int) -> None:
-    """The same rows three times; as they come, the keys are all over the files."""
+    """The same rows several times; as they come, the keys are all over the files."""
     rows = f"SELECT pmod(xxhash64(id), {keys}) AS k, id AS v, sha2(string(id), 256) AS text"
     feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
     for name in SOURCES:
@@ -207,11 +210,16 @@ def refresh_sources(tables: dt.DynamicTables, keys: int) -> None:
     for name in SOURCES[1:]:
         tables.sql(f"INSERT INTO {name} SELECT * FROM as_it_came")
     tables.sql("OPTIMIZE clustered")
-    plan = tables.rorder_plan("in_order", unique_by="k")
+    for name, wanted in IN_ORDER.items():
+        values = wanted or _recommended(tables, name)
+        print(name, values, "values a row group", flush=True)
+        tables.rorder(name, unique_by="k", values_per_row_group=values)
+
+
+def _recommended(tables: dt.DynamicTables, name: str) -> int:
+    plan = tables.rorder_plan(name, unique_by="k")
     assert plan.recommended is not None
-    print(plan.recommended, flush=True)
-    values = plan.recommended.values_per_row_group or 1
-    tables.rorder("in_order", unique_by="k", values_per_row_group=values)
+    return plan.recommended.values_per_row_group or 1
 
 
 @contextmanager
