@@ -35,8 +35,8 @@ PARTITIONS = 4
 LOOK_UPS = 9
 KEYS, QUICK_KEYS, ROWS_A_KEY, CHANGED = 1_000_000, 20_000, 3, 100
 FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-# Values a row group: as recommended for look-ups of whole rows; or so many that the two columns that
-# the refresh reads of them fill the 8 kB that Spark reads at once.
+# Values a row group: as recommended for look-ups of whole rows; or so many that the two columns
+# that the refresh reads of them fill the 8 kB that Spark reads at once.
 IN_ORDER: Mapping[str, int | None] = {"in_order": None, "for_refreshes": 600}
 SOURCES = ("as_it_came", "clustered", *IN_ORDER)
 COLUMNS = "entity INT, at TIMESTAMP, reading DOUBLE, status STRING, entity_range INT"
