@@ -6,16 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from builders import definition
-from test_decide import MOVED, QUIET, TABLE
+from builders import definition, pin
+from test_decide import BUILT, MOVED, QUIET, TABLE
 
+from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.errors import Refused
 from dynamic_tables.lake.base import Sizes
 from dynamic_tables.model import Action, Estimate, Outcome, RefreshRecord, Strategy
 from dynamic_tables.options import Options, Storage
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh import costs
-from dynamic_tables.refresh.decide import decide
+from dynamic_tables.refresh.decide import Facts, decide, fallen_back
 
 MB = 2**20
 LARGE = Sizes(changed_rows=100, changed_bytes=MB, source_bytes=4000 * MB, stored_bytes=100 * MB)
@@ -107,6 +108,66 @@ def test_a_limit_refuses_before_anything_is_read() -> None:
         decide(facts)
     assert refused.value.reason is Reason.SCAN_LIMIT
     assert decide(replace(facts, forced=Strategy.FULL)).strategy is Strategy.FULL
+
+
+WHOLE = {  # every way to a recomputation that nobody asked for
+    "FOREIGN_CHANGE": replace(QUIET, foreign_change=True),
+    "SOURCE_REPLACED": replace(QUIET, pins=(pin("orders", 1, source_id="another"),)),
+    "VIEW_CHANGED": replace(QUIET, build=replace(BUILT, fingerprint="f/another")),
+    "NON_DETERMINISTIC": replace(QUIET, moved=MOVED),
+    "SQL_NOT_FAITHFUL": replace(QUIET, moved=MOVED, plan=lambda: unfaithful("PIVOT")),
+    "CHANGED": replace(QUIET, moved=MOVED),
+}
+ASKED_FOR = {
+    "FIRST_LOAD": replace(QUIET, build=None),
+    "DEFINITION_CHANGED": replace(QUIET, build=replace(BUILT, fingerprint="another")),
+    "FORCED": replace(QUIET, forced=Strategy.FULL),
+}
+
+
+def limited(facts: Facts, reason: str, **options: object) -> Facts:
+    mode = {"refresh_mode": "FULL"} if reason == "CHANGED" else {}
+    table = replace(TABLE, deterministic=reason != "NON_DETERMINISTIC")
+    table = replace(table, options=Options.from_kwargs(**options, **mode))
+    return replace(facts, definition=table, sizes=lambda: LARGE)
+
+
+@pytest.mark.parametrize(("reason", "facts"), [*WHOLE.items(), *ASKED_FOR.items()])
+def test_every_recomputation_is_weighed(reason: str, facts: Facts) -> None:
+    decision = decide(limited(facts, reason))
+    assert (decision.strategy, decision.reason) == ("full", reason)
+    assert decision.estimate is not None
+    assert decision.estimate.bytes == LARGE.source_bytes
+
+
+@pytest.mark.parametrize(("reason", "facts"), WHOLE.items())
+def test_the_limit_binds_every_recomputation(reason: str, facts: Facts) -> None:
+    with pytest.raises(Refused, match="MAX_SCAN_BYTES is 1,048,576"):
+        decide(limited(facts, reason, max_scan_bytes=MB))
+
+
+@pytest.mark.parametrize(("reason", "facts"), ASKED_FOR.items())
+def test_the_limit_does_not_bind_what_was_asked_for(reason: str, facts: Facts) -> None:
+    assert decide(limited(facts, reason, max_scan_bytes=MB)).reason == reason
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        Reason.ABOVE_THRESHOLD,
+        Reason.HISTORY_GONE,
+        Reason.CHANGES_FAILED,
+        Reason.SOURCE_SCHEMA_CHANGED,
+    ],
+)
+def test_the_limit_binds_who_falls_back_to_recomputing(reason: Reason) -> None:
+    facts = limited(replace(QUIET, moved=MOVED), "", max_scan_bytes=200 * MB)
+    decision = decide(facts)
+    assert decision.strategy is Strategy.MERGE  # which reads less
+    with pytest.raises(Refused) as refused:
+        fallen_back(facts.definition, decision, reason)
+    assert refused.value.reason is Reason.SCAN_LIMIT
+    assert fallen_back(TABLE, decision, reason).reason is reason
 
 
 def advised(present: Storage, sizes: Sizes) -> str:

@@ -59,6 +59,12 @@ def estimates(
     )
 
 
+def whole(sizes: Sizes, history: Sequence[RefreshRecord]) -> Estimate:
+    """What it would cost to recompute a table; all of its sources are read, whatever its query."""
+    shape = Shape(joins=False, linear=False)
+    return _estimate(Strategy.FULL, sizes, shape, correction(Strategy.FULL, history))
+
+
 def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) -> Estimate:
     changed, searched, stored = _read(strategy, sizes, shape)
     if strategy is Strategy.FULL:

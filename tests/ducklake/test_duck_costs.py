@@ -1,0 +1,49 @@
+"""Limits and thresholds on the way of a refresh, with sizes that DuckLake does not tell itself."""
+
+from __future__ import annotations
+
+import pytest
+from duck_oracle import check
+
+import dynamic_tables as dt
+from dynamic_tables.lake.base import Sizes
+from dynamic_tables.lake.duck.lake import DuckLake
+
+MB = 2**20
+QUERY = "SELECT k, sum(v) AS s, count(v) AS c, count(*) AS n FROM fact GROUP BY k"
+FACT = "CREATE TABLE fact AS SELECT range::INT AS k, 1 AS v FROM range(10)"
+
+
+@pytest.fixture
+def lake(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> dt.DynamicTables:
+    """Ten groups; a large source, as far as anybody is told."""
+    told = Sizes(
+        changed_rows=3,
+        changed_bytes=1000,
+        source_bytes=400 * MB,
+        stored_bytes=MB,
+        stored_rows=10,
+    )
+    monkeypatch.setattr(DuckLake, "sizes", lambda *_: told)
+    tables.sql(FACT)
+    return tables
+
+
+def change(tables: dt.DynamicTables, keys: int) -> None:
+    tables.sql(f"UPDATE fact SET v = v + 1 WHERE k < {keys}")
+
+
+def test_the_limit_binds_a_recomputation_that_was_found_out_on_the_way(
+    lake: dt.DynamicTables,
+) -> None:
+    """More keys than the threshold would be recomputed, which would read too much."""
+    lake.create("grouped", QUERY, cardinality_threshold=0.2, max_scan_bytes=100 * MB)
+    change(lake, 1)
+    assert lake.refresh("grouped")["grouped"].strategy == "merge"
+    change(lake, 3)
+    refused = lake.refresh("grouped", on_error="report")["grouped"]
+    assert (refused.outcome, refused.reason) == ("failed", "SCAN_LIMIT")
+    lake.sql("INSERT INTO grouped VALUES (77, 7, 7, 7)")
+    assert [row.reason for row in lake.plan("grouped")] == ["SCAN_LIMIT"]  # FOREIGN_CHANGE
+    assert lake.refresh("grouped", strategy="full")["grouped"].strategy == "full"
+    check(lake, "grouped")
