@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 from duck_oracle import check
+from test_duck_crash import Died, die_at
 
 import dynamic_tables as dt
 from dynamic_tables.lake.base import Sizes
 from dynamic_tables.lake.duck.lake import DuckLake
+from dynamic_tables.refresh.numbered import NumberedCommits
+from dynamic_tables.steps import Step, observing
 
 MB = 2**20
 QUERY = "SELECT k, sum(v) AS s, count(v) AS c, count(*) AS n FROM fact GROUP BY k"
@@ -46,4 +49,39 @@ def test_the_limit_binds_a_recomputation_that_was_found_out_on_the_way(
     lake.sql("INSERT INTO grouped VALUES (77, 7, 7, 7)")
     assert [row.reason for row in lake.plan("grouped")] == ["SCAN_LIMIT"]  # FOREIGN_CHANGE
     assert lake.refresh("grouped", strategy="full")["grouped"].strategy == "full"
+    check(lake, "grouped")
+
+
+@pytest.mark.parametrize("option", [{"refresh_mode": "INCREMENTAL"}, {"max_scan_bytes": 100 * MB}])
+@pytest.mark.parametrize("step", [Step.INTENDED, Step.LOCKED])
+def test_what_must_not_recompute_goes_on_by_changes_after_a_crash(
+    lake: dt.DynamicTables, option: dict[str, str], step: Step
+) -> None:
+    """The number of the refresh that died is given up, the next one is taken."""
+    lake.create("grouped", QUERY, **option)
+    change(lake, 1)
+    with observing(die_at(step)), pytest.raises(Died):
+        lake.refresh("grouped")
+    intent = lake.store.intent(lake.show("grouped").definition.table_id)
+    assert intent is not None
+    change(lake, 2)
+    record = lake.refresh("grouped")["grouped"]
+    assert (record.strategy, record.reason) == ("merge", "CHANGED")
+    assert record.sequence == intent.sequence + 1
+    assert [r.reason for r in lake.history("grouped")] == ["CHANGED", "FIRST_LOAD"]
+    check(lake, "grouped")
+
+
+def test_a_commit_of_which_the_log_tells_nothing_is_not_recomputed_silently(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create("grouped", QUERY, refresh_mode="INCREMENTAL")
+    change(lake, 1)
+    with observing(die_at(Step.COMMITTED)), pytest.raises(Died):
+        lake.refresh("grouped")
+    with monkeypatch.context() as lost:
+        lost.setattr(NumberedCommits, "landed", lambda *_: None)
+        refused = lake.refresh("grouped", on_error="report")["grouped"]
+    assert (refused.outcome, refused.reason) == ("failed", "MODE_REFUSES_FULL")
+    assert lake.refresh("grouped").ok
     check(lake, "grouped")

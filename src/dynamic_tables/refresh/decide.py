@@ -58,18 +58,19 @@ class Decision:
 def decide(facts: Facts) -> Decision:
     """What to do; refuses what the table's mode or its limit rules out."""
     decision = _decide(facts)
-    _check(facts.definition, decision)
+    check(facts.definition, decision)
     return decision
 
 
 def fallen_back(definition: Definition, decision: Decision, reason: Reason) -> Decision:
     """The whole query instead, for what was found while its changes were read; refuses likewise."""
     full = replace(decision, strategy=Strategy.FULL, reason=reason)
-    _check(definition, full)
+    check(definition, full)
     return full
 
 
-def _check(definition: Definition, decision: Decision) -> None:
+def check(definition: Definition, decision: Decision) -> None:
+    """Refuses what the table's mode or its limit rules out."""
     if decision.strategy is Strategy.FULL:
         check_mode(definition, decision.reason)
     check_limit(definition, decision)
