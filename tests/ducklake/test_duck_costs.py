@@ -85,3 +85,22 @@ def test_a_commit_of_which_the_log_tells_nothing_is_not_recomputed_silently(
     assert (refused.outcome, refused.reason) == ("failed", "MODE_REFUSES_FULL")
     assert lake.refresh("grouped").ok
     check(lake, "grouped")
+
+
+def test_plan_explain_and_history_tell_rows_bytes_and_seconds(lake: dt.DynamicTables) -> None:
+    """Of the strategy that is chosen and of those that are not."""
+    lake.create("grouped", QUERY)
+    change(lake, 3)
+    (planned,) = lake.plan("grouped")
+    explained = lake.explain("grouped").next_refresh
+    (newest, first) = lake.refresh("grouped").records + tuple(lake.history("grouped")[1:])
+    for told in (planned.as_json(), explained.as_json(), newest.as_json()):
+        by = {expected["strategy"]: expected for expected in told["estimates"]}
+        assert told["strategy"] == "merge"
+        assert by.keys() == {"merge", "keys", "rows", "full"}
+        assert {way: e["rows"] for way, e in by.items()} == {
+            "merge": 3, "keys": 3, "rows": 3, "full": 10
+        }  # fmt: skip
+        assert by["full"]["bytes"] == 400 * MB
+        assert by["merge"]["seconds"] < by["full"]["seconds"]
+    assert [e["strategy"] for e in first.as_json()["estimates"]] == ["full"]

@@ -170,6 +170,25 @@ def test_the_limit_binds_who_falls_back_to_recomputing(reason: Reason) -> None:
     assert fallen_back(TABLE, decision, reason).reason is reason
 
 
+def test_rows_bytes_and_seconds_of_the_chosen_strategy_and_the_others() -> None:
+    """Of changes as far as the log tells; of a recomputation, what the table has."""
+    sizes = replace(LARGE, stored_rows=5_000)
+    found = weighed(sizes)
+    assert {way: e.rows for way, e in found.items()} == {
+        Strategy.MERGE: 100,
+        Strategy.KEYS: 100,
+        Strategy.ROWS: 100,
+        Strategy.FULL: 5_000,
+    }
+    assert weighed(replace(sizes, changed_rows=None))[Strategy.MERGE].rows is None
+    for expected in found.values():
+        told = expected.as_json()
+        assert told.keys() >= {"strategy", "rows", "bytes", "seconds"}
+        assert Estimate.from_json(told).rows == expected.rows
+    del told["rows"]  # as it was recorded once
+    assert Estimate.from_json(told).rows is None
+
+
 def advised(present: Storage, sizes: Sizes) -> str:
     found = costs.storages(sizes, costs.Shape(joins=False, linear=False), ())
     assert {cost.storage for cost in found} == set(Storage)

@@ -82,6 +82,7 @@ def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) 
         bytes=changed + searched + stored,
         weight=round(weight),
         seconds=FIXED_S + corrected * weight / BYTES_PER_S,
+        rows=sizes.stored_rows if strategy is Strategy.FULL else sizes.changed_rows,
     )
 
 
