@@ -165,7 +165,7 @@ class Work:
     bytes_written: int | None = None
     files_written: int | None = None
     spark_jobs: int | None = None
-    cardinality_ratio: float | None = None  # affected keys as a share of the stored rows
+    cardinality_ratio: float | None = None  # affected keys, or changed rows, by stored rows
 
     @property
     def rows_changed(self) -> str:

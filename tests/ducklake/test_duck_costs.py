@@ -11,6 +11,7 @@ from dynamic_tables.lake.base import Sizes
 from dynamic_tables.lake.duck.lake import DuckLake
 from dynamic_tables.refresh.numbered import NumberedCommits
 from dynamic_tables.steps import Step, observing
+from tuning import TUNING
 
 MB = 2**20
 QUERY = "SELECT k, sum(v) AS s, count(v) AS c, count(*) AS n FROM fact GROUP BY k"
@@ -104,3 +105,29 @@ def test_plan_explain_and_history_tell_rows_bytes_and_seconds(lake: dt.DynamicTa
         assert by["full"]["bytes"] == 400 * MB
         assert by["merge"]["seconds"] < by["full"]["seconds"]
     assert [e["strategy"] for e in first.as_json()["estimates"]] == ["full"]
+
+
+def test_the_tuning_query_runs_as_it_is_written(tables: dt.DynamicTables) -> None:
+    """Near the threshold, recomputed and by the affected keys; `how` has the strategy itself."""
+    tables.sql(FACT)
+    tables.create("grouped", QUERY, cardinality_threshold=0.2)
+    change(tables, 3)
+    recomputed = tables.refresh("grouped")["grouped"]
+    assert (recomputed.strategy, recomputed.reason) == ("full", "ABOVE_THRESHOLD")
+    tables.sql("ALTER DYNAMIC TABLE grouped UNSET CARDINALITY_THRESHOLD")
+    change(tables, 3)
+    merged = tables.refresh("grouped")["grouped"]
+    assert (merged.strategy, merged.work.cardinality_ratio) == ("merge", pytest.approx(0.3))
+    ((name, full, incremental),) = tables.sql(TUNING).collect()
+    took = (recomputed.duration_ms, merged.duration_ms)
+    assert (name, full, incremental) == ("main.grouped", *took)
+    said = tables.sql("SELECT strategy, how FROM refresh_history ORDER BY history_no").collect()
+    assert said == [("FULL", "full"), ("FULL", "full"), ("AFFECTED_KEYS", "merge")]
+
+
+def test_a_recomputation_by_cost_or_by_hand_tells_the_share_too(lake: dt.DynamicTables) -> None:
+    """Nobody counted keys: changed rows as the logs tell them."""
+    lake.create("grouped", QUERY)
+    change(lake, 3)
+    record = lake.refresh("grouped", strategy="full")["grouped"]
+    assert (record.reason, record.work.cardinality_ratio) == ("FORCED", pytest.approx(0.3))

@@ -189,6 +189,14 @@ def test_rows_bytes_and_seconds_of_the_chosen_strategy_and_the_others() -> None:
     assert Estimate.from_json(told).rows is None
 
 
+def test_what_was_dearer_tells_how_much_had_changed() -> None:
+    half = replace(LARGE, changed_bytes=8000 * MB, changed_rows=500, stored_rows=1000)
+    decision = decide(replace(QUIET, moved=MOVED, sizes=lambda: half))
+    assert (decision.reason, decision.changed) == ("DEARER", 0.5)
+    all_of_it = replace(half, changed_rows=5000)
+    assert decide(replace(QUIET, moved=MOVED, sizes=lambda: all_of_it)).changed == 1.0
+
+
 def advised(present: Storage, sizes: Sizes) -> str:
     found = costs.storages(sizes, costs.Shape(joins=False, linear=False), ())
     assert {cost.storage for cost in found} == set(Storage)

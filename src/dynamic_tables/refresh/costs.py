@@ -88,9 +88,15 @@ def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) 
 
 def _searching(sizes: Sizes) -> float:
     """What a byte of a source weighs that many keys are looked for in."""
-    if sizes.changed_rows is None or not sizes.stored_rows:
-        return SEARCHED_FOR_ANY
-    return SEARCHED_FOR_MANY + AFFECTED * min(1.0, sizes.changed_rows / sizes.stored_rows)
+    share = changed_share(sizes)
+    return SEARCHED_FOR_ANY if share is None else SEARCHED_FOR_MANY + AFFECTED * share
+
+
+def changed_share(sizes: Sizes | None) -> float | None:
+    """Changed rows as a share of the stored ones: about what the share of affected keys is."""
+    if sizes is None or sizes.changed_rows is None or not sizes.stored_rows:
+        return None
+    return min(1.0, sizes.changed_rows / sizes.stored_rows)
 
 
 def _changes_much(sizes: Sizes) -> bool:

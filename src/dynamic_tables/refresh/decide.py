@@ -49,6 +49,7 @@ class Decision:
     strategy: Strategy
     reason: Reason
     estimates: tuple[Estimate, ...] = ()  # the strategy's and the others'
+    changed: float | None = None  # rows of changes as a share of the stored ones, by the logs
 
     @property
     def estimate(self) -> Estimate | None:
@@ -133,7 +134,8 @@ def _by_changes(facts: Facts) -> Decision:
         return _full(facts, Action.REFRESH, Reason.NON_DETERMINISTIC)
     found = possible(plan, facts.definition)
     ways = [strategy for strategy in INCREMENTAL if found[strategy] is None]
-    estimates = _estimates([*ways, Strategy.FULL], plan, facts)
+    sizes = facts.sizes()
+    estimates = _estimates([*ways, Strategy.FULL], plan, facts, sizes)
     if facts.forced is not None:
         _check_possible(plan, facts.definition, facts.forced)
         chosen = facts.forced
@@ -141,11 +143,18 @@ def _by_changes(facts: Facts) -> Decision:
         chosen = _chosen(ways, estimates, facts.definition)
     if chosen is Strategy.FULL:
         why = Reason.DEARER
-    return Decision(action=Action.REFRESH, strategy=chosen, reason=why, estimates=estimates)
+    return Decision(
+        action=Action.REFRESH,
+        strategy=chosen,
+        reason=why,
+        estimates=estimates,
+        changed=costs.changed_share(sizes),
+    )
 
 
-def _estimates(ways: Sequence[Strategy], plan: DeltaPlan, facts: Facts) -> tuple[Estimate, ...]:
-    sizes = facts.sizes()
+def _estimates(
+    ways: Sequence[Strategy], plan: DeltaPlan, facts: Facts, sizes: Sizes | None
+) -> tuple[Estimate, ...]:
     if sizes is None:
         return ()
     return costs.estimates(ways, sizes, _shape(plan, facts.definition), facts.history())
@@ -226,7 +235,13 @@ def _full(facts: Facts, action: Action, reason: Reason) -> Decision:
     """Weighed although there is no choice: the limit binds it, and `plan` tells what it costs."""
     sizes = facts.sizes()
     found = () if sizes is None else (costs.whole(sizes, facts.history()),)
-    return Decision(action=action, strategy=Strategy.FULL, reason=reason, estimates=found)
+    return Decision(
+        action=action,
+        strategy=Strategy.FULL,
+        reason=reason,
+        estimates=found,
+        changed=costs.changed_share(sizes),
+    )
 
 
 def _replaced(build: Build, pins: Sequence[Pin]) -> bool:
