@@ -131,3 +131,20 @@ def test_a_recomputation_by_cost_or_by_hand_tells_the_share_too(lake: dt.Dynamic
     change(lake, 3)
     record = lake.refresh("grouped", strategy="full")["grouped"]
     assert (record.reason, record.work.cardinality_ratio) == ("FORCED", pytest.approx(0.3))
+
+
+def test_a_threshold_acts_on_the_next_refresh(tables: dt.DynamicTables) -> None:
+    tables.sql(FACT)
+    tables.create("grouped", QUERY)
+
+    def next_refresh() -> tuple[str, str]:
+        change(tables, 3)
+        record = tables.refresh("grouped")["grouped"]
+        check(tables, "grouped")
+        return str(record.strategy), record.reason
+
+    assert next_refresh() == ("merge", "CHANGED")
+    tables.sql("ALTER DYNAMIC TABLE grouped SET CARDINALITY_THRESHOLD = 0.2")
+    assert next_refresh() == ("full", "ABOVE_THRESHOLD")
+    tables.alter("grouped", cardinality_threshold=0.5)
+    assert next_refresh() == ("merge", "CHANGED")

@@ -9,6 +9,7 @@ import pytest
 from builders import definition, pin
 from test_decide import BUILT, MOVED, QUIET, TABLE
 
+from dynamic_tables.compiler.plan import plan_query
 from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.errors import Refused
 from dynamic_tables.lake.base import Sizes
@@ -99,6 +100,22 @@ def test_the_users_word_stands_for_the_comparison(option: dict[str, str]) -> Non
     sizes = replace(LARGE, changed_bytes=8000 * MB)
     facts = replace(QUIET, definition=table, moved=MOVED, sizes=lambda: sizes)
     assert decide(facts).strategy is Strategy.MERGE
+
+
+def test_the_threshold_is_no_word_on_strategies_that_count_no_keys() -> None:
+    """A table of rows has no other brake than the cost."""
+    plan = plan_query(
+        "SELECT a, n FROM orders", {"orders": ("a", "n")}, columns=("a", "n"), dialect="duckdb"
+    )
+    table = replace(TABLE, options=Options.from_kwargs(cardinality_threshold=0.5))
+    facts = replace(QUIET, definition=table, moved=MOVED, plan=lambda: plan)
+    assert decide(replace(facts, sizes=lambda: LARGE)).strategy is Strategy.APPEND
+    everything = replace(LARGE, changed_bytes=8000 * MB, changed_rows=10**9)
+    decision = decide(replace(facts, sizes=lambda: everything))
+    assert (decision.strategy, decision.reason) == ("full", "DEARER")
+    never = replace(table, options=Options.from_kwargs(refresh_mode="INCREMENTAL"))
+    decision = decide(replace(facts, definition=never, sizes=lambda: everything))
+    assert decision.strategy is Strategy.APPEND
 
 
 def test_a_limit_refuses_before_anything_is_read() -> None:

@@ -20,6 +20,7 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh import costs
 
 INCREMENTAL = (Strategy.APPEND, Strategy.FOLD, Strategy.MERGE, Strategy.KEYS, Strategy.ROWS)
+COUNTS_KEYS = (Strategy.MERGE, Strategy.KEYS)  # and compares them with CARDINALITY_THRESHOLD
 # Reasons for which even REFRESH_MODE = INCREMENTAL computes the whole query.
 UNAVOIDABLE = frozenset({Reason.FIRST_LOAD, Reason.DEFINITION_CHANGED, Reason.FORCED})
 
@@ -188,15 +189,17 @@ def _chosen(
 ) -> Strategy:
     """The cheapest one; in the order of INCREMENTAL where nothing is known of their costs.
 
-    The user's CARDINALITY_THRESHOLD stands for the comparison with `full`: the affected keys are
-    counted first (see `WorkArea.delta`).
+    The user's CARDINALITY_THRESHOLD stands for the comparison with `full` where the affected keys
+    are counted (see `WorkArea.delta`); for strategies that count none, cost remains the brake.
     """
     by_changes = [estimate for estimate in estimates if estimate.strategy in ways]
     options = definition.options
     if not by_changes:
         return ways[0]
-    if options.cardinality_threshold is not None or options.refresh_mode is RefreshMode.INCREMENTAL:
-        return costs.cheapest(by_changes).strategy
+    cheapest = costs.cheapest(by_changes).strategy
+    counted = options.cardinality_threshold is not None and cheapest in COUNTS_KEYS
+    if counted or options.refresh_mode is RefreshMode.INCREMENTAL:
+        return cheapest
     return costs.cheapest(estimates).strategy
 
 
