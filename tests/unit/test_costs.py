@@ -93,6 +93,34 @@ def test_one_bad_measurement_among_many_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
+    "reason",
+    [
+        Reason.ABOVE_THRESHOLD,
+        Reason.HISTORY_GONE,
+        Reason.CHANGES_FAILED,
+        Reason.SOURCE_SCHEMA_CHANGED,
+        Reason.FIRST_LOAD,
+        Reason.RECOVERED,
+    ],
+)
+def test_who_read_changes_in_vain_tells_nothing_of_recomputing(reason: Reason) -> None:
+    full = weighed(LARGE)[Strategy.FULL]
+    slow = record(Strategy.FULL, 10 * full.seconds, full)
+    assert weighed(LARGE, slow)[Strategy.FULL].seconds > 5 * full.seconds
+    assert weighed(LARGE, replace(slow, reason=reason))[Strategy.FULL] == full
+
+
+def test_compacting_and_recovering_are_not_the_time_of_a_strategy() -> None:
+    merge = weighed(LARGE)[Strategy.MERGE]
+    done = {"pinned": 100, "computed": round(merge.seconds * 1000) - 200, "registered": 100}
+    compacted = replace(record(Strategy.MERGE, 10 * merge.seconds, merge), steps_ms=done)
+    assert weighed(LARGE, compacted)[Strategy.MERGE].seconds == pytest.approx(merge.seconds, 0.01)
+    slow = {"pinned": 100, "computed": 10_000 * round(merge.seconds), "recorded": 10}
+    after_recovery = replace(compacted, steps_ms=slow)
+    assert weighed(LARGE, after_recovery)[Strategy.MERGE] == merge
+
+
+@pytest.mark.parametrize(
     "option", [{"cardinality_threshold": "0.5"}, {"refresh_mode": "INCREMENTAL"}]
 )
 def test_the_users_word_stands_for_the_comparison(option: dict[str, str]) -> None:
