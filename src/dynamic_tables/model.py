@@ -137,6 +137,7 @@ class Estimate:
     bytes: int
     weight: int  # the bytes by what each kind of them costs
     seconds: float
+    rows: int | None = None  # that changed in the sources; of `full`: that the table has
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "strategy": self.strategy.value, "seconds": round(self.seconds, 3)}
@@ -148,6 +149,7 @@ class Estimate:
             bytes=data["bytes"],
             weight=data["weight"],
             seconds=data["seconds"],
+            rows=data.get("rows"),  # of records that are older than this field: not known
         )
 
 
@@ -163,7 +165,7 @@ class Work:
     bytes_written: int | None = None
     files_written: int | None = None
     spark_jobs: int | None = None
-    cardinality_ratio: float | None = None  # affected keys as a share of the stored rows
+    cardinality_ratio: float | None = None  # affected keys, or changed rows, by stored rows
 
     @property
     def rows_changed(self) -> str:

@@ -88,6 +88,19 @@ def test_a_damaged_store_names_the_way_out() -> None:
     assert data("doctor", "--rebuild") == {"restored": ["main.totals"]}
 
 
+def test_a_threshold_acts_on_the_next_refresh() -> None:
+    run("sql", ORDERS)
+    run("create", "totals", "--query", QUERY)
+    for flag, reached in (
+        ("--cardinality-threshold=0.4", ("full", "ABOVE_THRESHOLD")),
+        ("--cardinality-threshold=0.5", ("merge", "CHANGED")),
+    ):
+        run("alter", "totals", flag)
+        run("sql", "INSERT INTO orders VALUES (4, 1, 1)")  # one of two groups
+        (record,) = data("refresh")["tables"]
+        assert (record["strategy"], record["reason"]) == reached
+
+
 def test_the_store_can_be_queried() -> None:
     run("sql", ORDERS)
     run("create", "totals", "--query", QUERY)

@@ -6,16 +6,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from builders import definition
-from test_decide import MOVED, QUIET, TABLE
+from builders import definition, pin
+from test_decide import BUILT, MOVED, QUIET, TABLE
 
+from dynamic_tables.compiler.plan import plan_query
+from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.errors import Refused
 from dynamic_tables.lake.base import Sizes
 from dynamic_tables.model import Action, Estimate, Outcome, RefreshRecord, Strategy
 from dynamic_tables.options import Options, Storage
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh import costs
-from dynamic_tables.refresh.decide import decide
+from dynamic_tables.refresh.decide import Facts, decide, fallen_back
 
 MB = 2**20
 LARGE = Sizes(changed_rows=100, changed_bytes=MB, source_bytes=4000 * MB, stored_bytes=100 * MB)
@@ -91,6 +93,34 @@ def test_one_bad_measurement_among_many_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
+    "reason",
+    [
+        Reason.ABOVE_THRESHOLD,
+        Reason.HISTORY_GONE,
+        Reason.CHANGES_FAILED,
+        Reason.SOURCE_SCHEMA_CHANGED,
+        Reason.FIRST_LOAD,
+        Reason.RECOVERED,
+    ],
+)
+def test_who_read_changes_in_vain_tells_nothing_of_recomputing(reason: Reason) -> None:
+    full = weighed(LARGE)[Strategy.FULL]
+    slow = record(Strategy.FULL, 10 * full.seconds, full)
+    assert weighed(LARGE, slow)[Strategy.FULL].seconds > 5 * full.seconds
+    assert weighed(LARGE, replace(slow, reason=reason))[Strategy.FULL] == full
+
+
+def test_compacting_and_recovering_are_not_the_time_of_a_strategy() -> None:
+    merge = weighed(LARGE)[Strategy.MERGE]
+    done = {"pinned": 100, "computed": round(merge.seconds * 1000) - 200, "registered": 100}
+    compacted = replace(record(Strategy.MERGE, 10 * merge.seconds, merge), steps_ms=done)
+    assert weighed(LARGE, compacted)[Strategy.MERGE].seconds == pytest.approx(merge.seconds, 0.01)
+    slow = {"pinned": 100, "computed": 10_000 * round(merge.seconds), "recorded": 10}
+    after_recovery = replace(compacted, steps_ms=slow)
+    assert weighed(LARGE, after_recovery)[Strategy.MERGE] == merge
+
+
+@pytest.mark.parametrize(
     "option", [{"cardinality_threshold": "0.5"}, {"refresh_mode": "INCREMENTAL"}]
 )
 def test_the_users_word_stands_for_the_comparison(option: dict[str, str]) -> None:
@@ -100,6 +130,22 @@ def test_the_users_word_stands_for_the_comparison(option: dict[str, str]) -> Non
     assert decide(facts).strategy is Strategy.MERGE
 
 
+def test_the_threshold_is_no_word_on_strategies_that_count_no_keys() -> None:
+    """A table of rows has no other brake than the cost."""
+    plan = plan_query(
+        "SELECT a, n FROM orders", {"orders": ("a", "n")}, columns=("a", "n"), dialect="duckdb"
+    )
+    table = replace(TABLE, options=Options.from_kwargs(cardinality_threshold=0.5))
+    facts = replace(QUIET, definition=table, moved=MOVED, plan=lambda: plan)
+    assert decide(replace(facts, sizes=lambda: LARGE)).strategy is Strategy.APPEND
+    everything = replace(LARGE, changed_bytes=8000 * MB, changed_rows=10**9)
+    decision = decide(replace(facts, sizes=lambda: everything))
+    assert (decision.strategy, decision.reason) == ("full", "DEARER")
+    never = replace(table, options=Options.from_kwargs(refresh_mode="INCREMENTAL"))
+    decision = decide(replace(facts, definition=never, sizes=lambda: everything))
+    assert decision.strategy is Strategy.APPEND
+
+
 def test_a_limit_refuses_before_anything_is_read() -> None:
     table = replace(TABLE, options=Options.from_kwargs(max_scan_bytes=MB))
     facts = replace(QUIET, definition=table, moved=MOVED, sizes=lambda: LARGE)
@@ -107,6 +153,93 @@ def test_a_limit_refuses_before_anything_is_read() -> None:
         decide(facts)
     assert refused.value.reason is Reason.SCAN_LIMIT
     assert decide(replace(facts, forced=Strategy.FULL)).strategy is Strategy.FULL
+
+
+WHOLE = {  # every way to a recomputation that nobody asked for
+    "FOREIGN_CHANGE": replace(QUIET, foreign_change=True),
+    "SOURCE_REPLACED": replace(QUIET, pins=(pin("orders", 1, source_id="another"),)),
+    "VIEW_CHANGED": replace(QUIET, build=replace(BUILT, fingerprint="f/another")),
+    "NON_DETERMINISTIC": replace(QUIET, moved=MOVED),
+    "SQL_NOT_FAITHFUL": replace(QUIET, moved=MOVED, plan=lambda: unfaithful("PIVOT")),
+    "CHANGED": replace(QUIET, moved=MOVED),
+}
+ASKED_FOR = {
+    "FIRST_LOAD": replace(QUIET, build=None),
+    "DEFINITION_CHANGED": replace(QUIET, build=replace(BUILT, fingerprint="another")),
+    "FORCED": replace(QUIET, forced=Strategy.FULL),
+}
+
+
+def limited(facts: Facts, reason: str, **options: object) -> Facts:
+    mode = {"refresh_mode": "FULL"} if reason == "CHANGED" else {}
+    table = replace(TABLE, deterministic=reason != "NON_DETERMINISTIC")
+    table = replace(table, options=Options.from_kwargs(**options, **mode))
+    return replace(facts, definition=table, sizes=lambda: LARGE)
+
+
+@pytest.mark.parametrize(("reason", "facts"), [*WHOLE.items(), *ASKED_FOR.items()])
+def test_every_recomputation_is_weighed(reason: str, facts: Facts) -> None:
+    decision = decide(limited(facts, reason))
+    assert (decision.strategy, decision.reason) == ("full", reason)
+    assert decision.estimate is not None
+    assert decision.estimate.bytes == LARGE.source_bytes
+
+
+@pytest.mark.parametrize(("reason", "facts"), WHOLE.items())
+def test_the_limit_binds_every_recomputation(reason: str, facts: Facts) -> None:
+    with pytest.raises(Refused, match="MAX_SCAN_BYTES is 1,048,576"):
+        decide(limited(facts, reason, max_scan_bytes=MB))
+
+
+@pytest.mark.parametrize(("reason", "facts"), ASKED_FOR.items())
+def test_the_limit_does_not_bind_what_was_asked_for(reason: str, facts: Facts) -> None:
+    assert decide(limited(facts, reason, max_scan_bytes=MB)).reason == reason
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        Reason.ABOVE_THRESHOLD,
+        Reason.HISTORY_GONE,
+        Reason.CHANGES_FAILED,
+        Reason.SOURCE_SCHEMA_CHANGED,
+    ],
+)
+def test_the_limit_binds_who_falls_back_to_recomputing(reason: Reason) -> None:
+    facts = limited(replace(QUIET, moved=MOVED), "", max_scan_bytes=200 * MB)
+    decision = decide(facts)
+    assert decision.strategy is Strategy.MERGE  # which reads less
+    with pytest.raises(Refused) as refused:
+        fallen_back(facts.definition, decision, reason)
+    assert refused.value.reason is Reason.SCAN_LIMIT
+    assert fallen_back(TABLE, decision, reason).reason is reason
+
+
+def test_rows_bytes_and_seconds_of_the_chosen_strategy_and_the_others() -> None:
+    """Of changes as far as the log tells; of a recomputation, what the table has."""
+    sizes = replace(LARGE, stored_rows=5_000)
+    found = weighed(sizes)
+    assert {way: e.rows for way, e in found.items()} == {
+        Strategy.MERGE: 100,
+        Strategy.KEYS: 100,
+        Strategy.ROWS: 100,
+        Strategy.FULL: 5_000,
+    }
+    assert weighed(replace(sizes, changed_rows=None))[Strategy.MERGE].rows is None
+    for expected in found.values():
+        told = expected.as_json()
+        assert told.keys() >= {"strategy", "rows", "bytes", "seconds"}
+        assert Estimate.from_json(told).rows == expected.rows
+    del told["rows"]  # as it was recorded once
+    assert Estimate.from_json(told).rows is None
+
+
+def test_what_was_dearer_tells_how_much_had_changed() -> None:
+    half = replace(LARGE, changed_bytes=8000 * MB, changed_rows=500, stored_rows=1000)
+    decision = decide(replace(QUIET, moved=MOVED, sizes=lambda: half))
+    assert (decision.reason, decision.changed) == ("DEARER", 0.5)
+    all_of_it = replace(half, changed_rows=5000)
+    assert decide(replace(QUIET, moved=MOVED, sizes=lambda: all_of_it)).changed == 1.0
 
 
 def advised(present: Storage, sizes: Sizes) -> str:

@@ -192,10 +192,11 @@ class SparkLake(StoredTables, SourceTables):
     def clear_slices(self, definition: Definition, up_to: int) -> None:
         clear_slices(self.spark, definition, up_to)
 
-    def sizes(self, definition: Definition, moves: Moves) -> Sizes:
+    def sizes(self, definition: Definition, moves: Moves | None) -> Sizes:
         commits, changed_bytes, source_bytes = [], 0, 0
         for source in definition.sources:
-            present, found = self.source_state(source), self.commits_of(source, moves)
+            present = self.source_state(source)
+            found = self.commits_of(source, moves) if moves else ()
             source_bytes += present.bytes
             changed_bytes += sum(
                 commit.changed_bytes if present.has_feed else commit.touched_bytes
@@ -204,7 +205,7 @@ class SparkLake(StoredTables, SourceTables):
             )
             commits += found
         return Sizes(
-            changed_rows=changed_rows(commits),
+            changed_rows=changed_rows(commits) if moves else None,
             changed_bytes=changed_bytes,
             source_bytes=source_bytes,
             stored_bytes=self.stored_bytes(definition),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from string import whitespace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def _mentioned(
     if not any(name in text.lower() for name in names):
         return
     try:
-        found = find_references(spark, text)
+        found = find_references(spark, text.rstrip(f";{whitespace}"))  # which Spark reads past
     except InvalidInput:
         return  # not a query: Spark will say what it is
     for reference in found.tables:

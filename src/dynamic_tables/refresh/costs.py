@@ -17,6 +17,8 @@ from typing import Any
 from dynamic_tables.lake.base import Sizes
 from dynamic_tables.model import Estimate, Outcome, RefreshRecord, Strategy
 from dynamic_tables.options import Storage
+from dynamic_tables.reasons import Reason
+from dynamic_tables.steps import Step
 
 FIXED_S = 1.0  # of every strategy: what a refresh of a tiny table takes
 BYTES_PER_S = 40 * 2**20  # a scan with an aggregate, two cores
@@ -26,6 +28,19 @@ REMEMBERED = 5  # refreshes of one strategy that count
 FORGOTTEN = 20  # refreshes of the table after which half of a correction is gone
 MARGIN = 0.9  # another strategy must be this much cheaper than the one before it in order,
 MARGIN_S = 0.5  # and by so many seconds: small tables are not worth an argument
+
+# Whose time tells nothing of a strategy: the changes were read in vain before all was recomputed;
+# the process had just started; another process had done a part of it.
+MIXED = frozenset(
+    {
+        Reason.ABOVE_THRESHOLD,
+        Reason.HISTORY_GONE,
+        Reason.CHANGES_FAILED,
+        Reason.SOURCE_SCHEMA_CHANGED,
+        Reason.FIRST_LOAD,
+        Reason.RECOVERED,
+    }
+)
 
 # What a byte of each kind weighs, against a byte of a source that is read for a recomputation.
 # Few changes are brought to the driver; many are grouped, joined and compared by the executors.
@@ -59,6 +74,12 @@ def estimates(
     )
 
 
+def whole(sizes: Sizes, history: Sequence[RefreshRecord]) -> Estimate:
+    """What it would cost to recompute a table; all of its sources are read, whatever its query."""
+    shape = Shape(joins=False, linear=False)
+    return _estimate(Strategy.FULL, sizes, shape, correction(Strategy.FULL, history))
+
+
 def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) -> Estimate:
     changed, searched, stored = _read(strategy, sizes, shape)
     if strategy is Strategy.FULL:
@@ -76,14 +97,21 @@ def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) 
         bytes=changed + searched + stored,
         weight=round(weight),
         seconds=FIXED_S + corrected * weight / BYTES_PER_S,
+        rows=sizes.stored_rows if strategy is Strategy.FULL else sizes.changed_rows,
     )
 
 
 def _searching(sizes: Sizes) -> float:
     """What a byte of a source weighs that many keys are looked for in."""
-    if sizes.changed_rows is None or not sizes.stored_rows:
-        return SEARCHED_FOR_ANY
-    return SEARCHED_FOR_MANY + AFFECTED * min(1.0, sizes.changed_rows / sizes.stored_rows)
+    share = changed_share(sizes)
+    return SEARCHED_FOR_ANY if share is None else SEARCHED_FOR_MANY + AFFECTED * share
+
+
+def changed_share(sizes: Sizes | None) -> float | None:
+    """Changed rows as a share of the stored ones: about what the share of affected keys is."""
+    if sizes is None or sizes.changed_rows is None or not sizes.stored_rows:
+        return None
+    return min(1.0, sizes.changed_rows / sizes.stored_rows)
 
 
 def _changes_much(sizes: Sizes) -> bool:
@@ -183,11 +211,26 @@ def _taken(strategy: Strategy, history: Sequence[RefreshRecord]) -> list[tuple[i
     """How long refreshes took against what they weighed, and how many came after each."""
     done = [r for r in history if r.outcome is Outcome.DONE and r.slices is None]
     return [
-        (age, max(record.duration_ms / 1000 - FIXED_S, 0.0) * BYTES_PER_S / estimate.weight)
+        (age, max(_seconds(record) - FIXED_S, 0.0) * BYTES_PER_S / estimate.weight)
         for age, record in enumerate(done)
         for estimate in record.estimates
-        if record.strategy is strategy is estimate.strategy and estimate.weight >= TELLING
+        if record.strategy is strategy is estimate.strategy
+        and estimate.weight >= TELLING
+        and _tells(record)
     ][:REMEMBERED]
+
+
+def _tells(record: RefreshRecord) -> bool:
+    """Whether a refresh took its time for its own strategy, and nothing else.
+
+    A record that was begun after another one was made holds the time of both: of a recovery.
+    """
+    return record.reason not in MIXED and Step.RECORDED.value not in record.steps_ms
+
+
+def _seconds(record: RefreshRecord) -> float:
+    """Until the rows stood; compacting the table comes after the last step."""
+    return (sum(record.steps_ms.values()) or record.duration_ms) / 1000
 
 
 def cheapest(found: Sequence[Estimate]) -> Estimate:

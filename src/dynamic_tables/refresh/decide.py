@@ -4,7 +4,7 @@ does."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynamic_tables.compiler.joined import Joined
 from dynamic_tables.compiler.merge import Merging
@@ -20,6 +20,7 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh import costs
 
 INCREMENTAL = (Strategy.APPEND, Strategy.FOLD, Strategy.MERGE, Strategy.KEYS, Strategy.ROWS)
+COUNTS_KEYS = (Strategy.MERGE, Strategy.KEYS)  # and compares them with CARDINALITY_THRESHOLD
 # Reasons for which even REFRESH_MODE = INCREMENTAL computes the whole query.
 UNAVOIDABLE = frozenset({Reason.FIRST_LOAD, Reason.DEFINITION_CHANGED, Reason.FORCED})
 
@@ -36,7 +37,7 @@ class Facts:
     foreign_change: bool
     moves: Moves | None  # None: there is no build to go on from
     plan: Callable[[], DeltaPlan | NotIncremental]  # made only when it is needed
-    sizes: Callable[[], Sizes | None]  # looked up only when they are needed
+    sizes: Callable[[], Sizes | None]  # looked up only when they are needed; None: not known
     history: Callable[[], Sequence[RefreshRecord]]
     forced: Strategy | None
 
@@ -49,6 +50,7 @@ class Decision:
     strategy: Strategy
     reason: Reason
     estimates: tuple[Estimate, ...] = ()  # the strategy's and the others'
+    changed: float | None = None  # rows of changes as a share of the stored ones, by the logs
 
     @property
     def estimate(self) -> Estimate | None:
@@ -58,10 +60,22 @@ class Decision:
 def decide(facts: Facts) -> Decision:
     """What to do; refuses what the table's mode or its limit rules out."""
     decision = _decide(facts)
-    if decision.strategy is Strategy.FULL:
-        check_mode(facts.definition, decision.reason)
-    check_limit(facts.definition, decision)
+    check(facts.definition, decision)
     return decision
+
+
+def fallen_back(definition: Definition, decision: Decision, reason: Reason) -> Decision:
+    """The whole query instead, for what was found while its changes were read; refuses likewise."""
+    full = replace(decision, strategy=Strategy.FULL, reason=reason)
+    check(definition, full)
+    return full
+
+
+def check(definition: Definition, decision: Decision) -> None:
+    """Refuses what the table's mode or its limit rules out."""
+    if decision.strategy is Strategy.FULL:
+        check_mode(definition, decision.reason)
+    check_limit(definition, decision)
 
 
 def check_mode(definition: Definition, reason: Reason) -> None:
@@ -92,18 +106,18 @@ def check_limit(definition: Definition, decision: Decision) -> None:
 def _decide(facts: Facts) -> Decision:  # noqa: PLR0911  a list of rules
     """The first rule that applies; the order is from what must be to what may be."""
     if facts.build is None:
-        return _full(Action.INITIALIZE, Reason.FIRST_LOAD)
+        return _full(facts, Action.INITIALIZE, Reason.FIRST_LOAD)
     if facts.build.fingerprint != facts.definition.built_from:
         query = facts.build.fingerprint.partition("/")[0]
         if query != facts.definition.fingerprint:
-            return _full(Action.REINITIALIZE, Reason.DEFINITION_CHANGED)
-        return _full(Action.REFRESH, Reason.VIEW_CHANGED)
+            return _full(facts, Action.REINITIALIZE, Reason.DEFINITION_CHANGED)
+        return _full(facts, Action.REFRESH, Reason.VIEW_CHANGED)
     if facts.forced is Strategy.FULL:
-        return _full(Action.REFRESH, Reason.FORCED)
+        return _full(facts, Action.REFRESH, Reason.FORCED)
     if facts.foreign_change:
-        return _full(Action.REFRESH, Reason.FOREIGN_CHANGE)
+        return _full(facts, Action.REFRESH, Reason.FOREIGN_CHANGE)
     if _replaced(facts.build, facts.pins):
-        return _full(Action.REFRESH, Reason.SOURCE_REPLACED)
+        return _full(facts, Action.REFRESH, Reason.SOURCE_REPLACED)
     if facts.moved or facts.clock_moved:
         return _by_changes(facts)
     return Decision(action=Action.REFRESH, strategy=Strategy.NO_DATA, reason=Reason.NOT_MOVED)
@@ -113,15 +127,16 @@ def _by_changes(facts: Facts) -> Decision:
     """The cheapest strategy that the query has; recompute where it has none."""
     why = Reason.CHANGED if facts.moved else Reason.TIME_PASSED
     if facts.definition.options.refresh_mode is RefreshMode.FULL:
-        return _full(Action.REFRESH, why)
+        return _full(facts, Action.REFRESH, why)
     plan = facts.plan()
     if isinstance(plan, NotIncremental):
-        return _full(Action.REFRESH, plan.reason)
+        return _full(facts, Action.REFRESH, plan.reason)
     if not facts.definition.deterministic:
-        return _full(Action.REFRESH, Reason.NON_DETERMINISTIC)
+        return _full(facts, Action.REFRESH, Reason.NON_DETERMINISTIC)
     found = possible(plan, facts.definition)
     ways = [strategy for strategy in INCREMENTAL if found[strategy] is None]
-    estimates = _estimates([*ways, Strategy.FULL], plan, facts)
+    sizes = facts.sizes()
+    estimates = _estimates([*ways, Strategy.FULL], plan, facts, sizes)
     if facts.forced is not None:
         _check_possible(plan, facts.definition, facts.forced)
         chosen = facts.forced
@@ -129,11 +144,18 @@ def _by_changes(facts: Facts) -> Decision:
         chosen = _chosen(ways, estimates, facts.definition)
     if chosen is Strategy.FULL:
         why = Reason.DEARER
-    return Decision(action=Action.REFRESH, strategy=chosen, reason=why, estimates=estimates)
+    return Decision(
+        action=Action.REFRESH,
+        strategy=chosen,
+        reason=why,
+        estimates=estimates,
+        changed=costs.changed_share(sizes),
+    )
 
 
-def _estimates(ways: Sequence[Strategy], plan: DeltaPlan, facts: Facts) -> tuple[Estimate, ...]:
-    sizes = facts.sizes()
+def _estimates(
+    ways: Sequence[Strategy], plan: DeltaPlan, facts: Facts, sizes: Sizes | None
+) -> tuple[Estimate, ...]:
     if sizes is None:
         return ()
     return costs.estimates(ways, sizes, _shape(plan, facts.definition), facts.history())
@@ -167,15 +189,17 @@ def _chosen(
 ) -> Strategy:
     """The cheapest one; in the order of INCREMENTAL where nothing is known of their costs.
 
-    The user's CARDINALITY_THRESHOLD stands for the comparison with `full`: the affected keys are
-    counted first (see `WorkArea.delta`).
+    The user's CARDINALITY_THRESHOLD stands for the comparison with `full` where the affected keys
+    are counted (see `WorkArea.delta`); for strategies that count none, cost remains the brake.
     """
     by_changes = [estimate for estimate in estimates if estimate.strategy in ways]
     options = definition.options
     if not by_changes:
         return ways[0]
-    if options.cardinality_threshold is not None or options.refresh_mode is RefreshMode.INCREMENTAL:
-        return costs.cheapest(by_changes).strategy
+    cheapest = costs.cheapest(by_changes).strategy
+    counted = options.cardinality_threshold is not None and cheapest in COUNTS_KEYS
+    if counted or options.refresh_mode is RefreshMode.INCREMENTAL:
+        return cheapest
     return costs.cheapest(estimates).strategy
 
 
@@ -210,8 +234,17 @@ def _check_possible(plan: DeltaPlan, definition: Definition, wanted: Strategy) -
         )
 
 
-def _full(action: Action, reason: Reason) -> Decision:
-    return Decision(action=action, strategy=Strategy.FULL, reason=reason)
+def _full(facts: Facts, action: Action, reason: Reason) -> Decision:
+    """Weighed although there is no choice: the limit binds it, and `plan` tells what it costs."""
+    sizes = facts.sizes()
+    found = () if sizes is None else (costs.whole(sizes, facts.history()),)
+    return Decision(
+        action=action,
+        strategy=Strategy.FULL,
+        reason=reason,
+        estimates=found,
+        changed=costs.changed_share(sizes),
+    )
 
 
 def _replaced(build: Build, pins: Sequence[Pin]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.lake.base import Commit, Lake, Moves, Standing
+from dynamic_tables.lake.base import Commit, Lake, Moves, Sizes, Standing
 from dynamic_tables.model import Build, Cut, Pin, RefreshRecord, Strategy
 from dynamic_tables.refresh.cut import CLOCK
 from dynamic_tables.refresh.decide import Facts
@@ -35,7 +35,6 @@ def gather(
             moved=moved,
             clock_moved=clock_moved,
         )
-    complete = len(pins) == len(definition.sources)  # not while a parent is still to be refreshed
     return Facts(
         definition=definition,
         build=build,
@@ -43,12 +42,24 @@ def gather(
         moved=moved,
         plan=lambda: lake.plan_of(definition),
         moves=moves,
-        sizes=lambda: lake.sizes(definition, moves) if moves and complete else None,
+        sizes=lambda: _sizes(lake, definition, moves, pins),
         history=history,
         clock_moved=clock_moved,
         foreign_change=bool(build) and _foreign(lake, definition, build.version, standing.version),
         forced=forced,
     )
+
+
+def _sizes(
+    lake: Lake, definition: Definition, moves: Moves | None, pins: Sequence[Pin]
+) -> Sizes | None:
+    """Not known while a parent is still to be refreshed; of other tables than before there are no
+    changes to weigh."""
+    if len(pins) < len(definition.sources):
+        return None
+    before = {pin.source_id for pin in moves.before} if moves else set()
+    same = before.issuperset(pin.source_id for pin in pins)
+    return lake.sizes(definition, moves if same else None)
 
 
 def _moved(lake: Lake, definition: Definition, build: Build, pins: Sequence[Pin]) -> Iterator[str]:

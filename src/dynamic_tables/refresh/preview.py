@@ -110,8 +110,9 @@ def _planned(
     try:
         decision, moved, facts = _decide(context, refresh, plan, state, changing)
         expires = list(expiring(context.lake, state, context.clock()))
+        by_changes = any(e.strategy is not Strategy.FULL for e in decision.estimates)
         sizes = facts.sizes() if decision.estimates else None
-        found = storages(facts) if decision.estimates else ()
+        found = storages(facts) if by_changes else ()
     except DynamicTablesError as error:
         return _skipped(name, error)
     if decision.strategy is not Strategy.NO_DATA:

@@ -10,8 +10,9 @@ from dynamic_tables.errors import DynamicTablesError, RefreshError, SetupError
 from dynamic_tables.lake.base import Standing, WorkArea
 from dynamic_tables.model import Action, Intent, Strategy, TableState, Work
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh import costs
 from dynamic_tables.refresh.context import Context
-from dynamic_tables.refresh.decide import Decision
+from dynamic_tables.refresh.decide import Decision, check
 from dynamic_tables.refresh.definitions import with_hidden
 from dynamic_tables.refresh.sharing import Sharing, is_left_open
 from dynamic_tables.refresh.states import FENCE, newest_build
@@ -98,6 +99,8 @@ class Recovery:
         commit = self._writer.numbers.landed(self._definition, intent.sequence, after)
         if commit is None and standing.sequence >= intent.sequence:
             # The commit stands but the log no longer tells what it held: recompute.
+            if self._writer.order.forced is not Strategy.FULL:
+                self._check_allowed(state, replace(recovered, reason=Reason.HISTORY_GONE))
             self._writer.numbers.drop(self._definition, intent)
             self._writer.order = replace(self._writer.order, forced=Strategy.FULL)
         elif commit is None:
@@ -123,7 +126,7 @@ class Recovery:
             except (*self._lake.faults, DynamicTablesError) as error:
                 if is_left_open(error):
                     raise
-                # The cut can no longer be computed: a source is gone or changed. Give n up.
+                # The cut cannot be computed: a source is gone, or it must not be. Give n up.
                 self._writer.numbers.fence(area, self._definition, intent, standing.version)
                 return
             self._writer.commit(write.intent or intent, state, standing, decision, write)
@@ -141,11 +144,22 @@ class Recovery:
             strategy = Strategy(intent.slicing["strategy"])
             decision = replace(decision, strategy=strategy)
             return decision, self._sharing.completed(area, intent, state, standing, decision)
+        self._check_allowed(state, decision)
         shared = self._sharing.whole(area, state, standing, decision, intent)
         if shared is not None:
             return decision, shared
         rows = area.compute(self._definition, intent.pins, intent.cut.instant)
         return decision, self._writer.prepared(area, rows, state, standing, decision)
+
+    def _check_allowed(self, state: TableState, decision: Decision) -> None:
+        """A mode or a limit may rule out to compute the cut anew: then n is given up, and the
+        refresh goes on by changes from the state that stands."""
+        if state.build is None:
+            return
+        limited = self._definition.options.max_scan_bytes is not None
+        sizes = self._lake.sizes(self._definition, None) if limited else None
+        weighed = () if sizes is None else (costs.whole(sizes, ()),)
+        check(self._definition, replace(decision, estimates=weighed))
 
     def _adopt_newest(self, state: TableState) -> None:
         """The lake is ahead of the store (which was lost or set back): believe the lake."""

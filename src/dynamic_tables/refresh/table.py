@@ -28,7 +28,7 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.auxiliary import in_parts
 from dynamic_tables.refresh.claims import Heartbeats
 from dynamic_tables.refresh.context import Context
-from dynamic_tables.refresh.decide import Decision, Facts, check_mode, decide
+from dynamic_tables.refresh.decide import Decision, Facts, decide, fallen_back
 from dynamic_tables.refresh.facts import gather
 from dynamic_tables.refresh.recovery import Recovery
 from dynamic_tables.refresh.sharing import Sharing
@@ -178,8 +178,7 @@ class TableRefresh:
         if isinstance(found, Affected):
             return decision, self._sharing.share(area, split[0], state, standing, decision)
         if isinstance(found, Reason):
-            check_mode(self._definition, found)
-            full = replace(decision, strategy=Strategy.FULL, reason=found)
+            full = fallen_back(self._definition, decision, found)
             return self._recomputed(area, state, standing, full)
         decision = replace(decision, strategy=found.strategy)
         return decision, Write(area=area, rows=None, changes=found.changes)

@@ -246,7 +246,7 @@ class TableWriter:
             cut_from=cut_from,
             cut=build.cut,
             pins=build.pins,
-            work=work,
+            work=_with_ratio(work, decision),
             estimates=decision.estimates,
             started_at=self._started_at,
             duration_ms=self._watch.total_ms,
@@ -271,3 +271,10 @@ class TableWriter:
     def step(self, step: Step | SliceStep) -> None:
         self._watch.lap(step.value)
         reached(step, str(self.definition.name))
+
+
+def _with_ratio(work: Work, decision: Decision) -> Work:
+    """Where no keys were counted, what the logs tell: people compare strategies by this share."""
+    if work.cardinality_ratio is not None or decision.strategy is Strategy.NO_DATA:
+        return work
+    return replace(work, cardinality_ratio=decision.changed)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dynamic_tables._values import duration_text
 from dynamic_tables.answers import Explanation, stored_form
-from dynamic_tables.model import RefreshRecord, Status, TableState
+from dynamic_tables.model import Estimate, RefreshRecord, Status, TableState
 from dynamic_tables.options import Options
 from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, grid, instant, key_values, sql_text
@@ -213,9 +213,7 @@ def _next_refresh(planned: Planned) -> dict[str, Cell]:
     way = planned.strategy.value if planned.strategy else planned.action.value
     facts: dict[str, Cell] = {"refreshed alone": f"{way} ({planned.reason.value}) {planned.detail}"}
     if planned.estimates:
-        facts["would take"] = ", ".join(
-            f"{e.strategy.value} {e.seconds:.1f} s ({e.bytes:,} bytes)" for e in planned.estimates
-        )
+        facts["would take"] = ", ".join(map(_estimate, planned.estimates))
     if planned.storages:
         facts["stored"] = "\n".join(
             f"{c.storage.value}: refreshed in {c.refresh_s:.1f} s, read in {c.read_s:.1f} s"
@@ -224,6 +222,11 @@ def _next_refresh(planned: Planned) -> dict[str, Cell]:
     if planned.warnings:
         facts["note"] = "\n".join(planned.warnings)
     return facts
+
+
+def _estimate(expected: Estimate) -> str:
+    rows = "" if expected.rows is None else f"{expected.rows:,} rows, "
+    return f"{expected.strategy.value} {expected.seconds:.1f} s ({rows}{expected.bytes:,} bytes)"
 
 
 def state_json(state: TableState) -> dict[str, Any]:

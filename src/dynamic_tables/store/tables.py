@@ -7,12 +7,24 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Float, Integer, and_, delete, insert, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Integer,
+    and_,
+    case,
+    delete,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.types import TypeEngine
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Held, InternalError, InvalidInput, Refused
-from dynamic_tables.model import Status, TableState
+from dynamic_tables.model import Status, Strategy, TableState
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import schema
 from dynamic_tables.store.engine import now
@@ -25,6 +37,11 @@ from dynamic_tables.store.records import (
     table_state,
 )
 from dynamic_tables.store.types import UtcTime
+
+APART = (Strategy.FULL, Strategy.NO_DATA)
+GROUPED = {  # by one word: recomputed, nothing to do, or by what the changes affect
+    strategy.value: strategy.name if strategy in APART else "AFFECTED_KEYS" for strategy in Strategy
+}
 
 _tables = schema.dynamic_tables
 _dependencies = schema.dependencies
@@ -194,10 +211,19 @@ def rows_of(connection: Connection, table_name: str) -> Rows:
             about=table_name,
             hint=f"one of {', '.join(sorted(schema.QUERYABLE))}",
         )
-    shown = [column for column in table.columns if not column.info.get("internal")]
+    shown = [part for column in table.columns for part in _shown(column)]
     columns = tuple((column.name, _simple_type(column.type)) for column in shown)
     rows = connection.execute(select(*shown).order_by(*table.primary_key))
     return columns, [tuple(_plain(value) for value in row) for row in rows]
+
+
+def _shown(column: Column[Any]) -> list[ColumnElement[Any]]:
+    """Strategies are grouped, as people compare them; the one that was taken stands beside."""
+    if column.info.get("internal"):
+        return []
+    if column is not schema.refresh_history.c.strategy:
+        return [column]
+    return [case(GROUPED, value=column).label(column.name), column.label("how")]
 
 
 def _simple_type(type_: TypeEngine[Any]) -> str:

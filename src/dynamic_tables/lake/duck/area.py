@@ -200,12 +200,12 @@ class DuckArea:
     def _exceeds_threshold(self, definition: Definition, affected: str, base: int) -> bool:
         """Whether more keys are affected than the user allows, as a share of the stored rows."""
         allowed = definition.options.cardinality_threshold
-        if allowed is None:
-            return False
         keys = self._value(f"SELECT count(*) FROM {affected}")  # noqa: S608  a constant
         stored = self._value(f"SELECT count(*) FROM {self._lake.stored_at(definition, base)}")  # noqa: S608
-        self._cardinality_ratio = min(1.0, keys / stored) if stored else None
-        return self._cardinality_ratio is not None and self._cardinality_ratio > allowed
+        if not stored:
+            return False
+        self._cardinality_ratio = min(1.0, keys / stored)
+        return allowed is not None and self._cardinality_ratio > allowed
 
     def _make(self, table: str, query: str) -> None:
         self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {table.partition('.')[2]} AS {query}")

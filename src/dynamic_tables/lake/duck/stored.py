@@ -265,7 +265,7 @@ class StoredTables:
                 self._instance.rows(f"CALL {call}", [SMALL_LAKE, name.schema, name.name])
             self._instance.changed()
 
-    def sizes(self, definition: Definition, moves: Moves) -> None:
+    def sizes(self, definition: Definition, moves: Moves | None) -> None:
         """Unknown: tables of this lake are small, and the order of strategies will do."""
 
     def layout(self, definition: Definition) -> Layout:  # noqa: ARG002

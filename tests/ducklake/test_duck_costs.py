@@ -1,0 +1,150 @@
+"""Limits and thresholds on the way of a refresh, with sizes that DuckLake does not tell itself."""
+
+from __future__ import annotations
+
+import pytest
+from duck_oracle import check
+from test_duck_crash import Died, die_at
+
+import dynamic_tables as dt
+from dynamic_tables.lake.base import Sizes
+from dynamic_tables.lake.duck.lake import DuckLake
+from dynamic_tables.refresh.numbered import NumberedCommits
+from dynamic_tables.steps import Step, observing
+from tuning import TUNING
+
+MB = 2**20
+QUERY = "SELECT k, sum(v) AS s, count(v) AS c, count(*) AS n FROM fact GROUP BY k"
+FACT = "CREATE TABLE fact AS SELECT range::INT AS k, 1 AS v FROM range(10)"
+
+
+@pytest.fixture
+def lake(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> dt.DynamicTables:
+    """Ten groups; a large source, as far as anybody is told."""
+    told = Sizes(
+        changed_rows=3,
+        changed_bytes=1000,
+        source_bytes=400 * MB,
+        stored_bytes=MB,
+        stored_rows=10,
+    )
+    monkeypatch.setattr(DuckLake, "sizes", lambda *_: told)
+    tables.sql(FACT)
+    return tables
+
+
+def change(tables: dt.DynamicTables, keys: int) -> None:
+    tables.sql(f"UPDATE fact SET v = v + 1 WHERE k < {keys}")
+
+
+def test_the_limit_binds_a_recomputation_that_was_found_out_on_the_way(
+    lake: dt.DynamicTables,
+) -> None:
+    """More keys than the threshold would be recomputed, which would read too much."""
+    lake.create("grouped", QUERY, cardinality_threshold=0.2, max_scan_bytes=100 * MB)
+    change(lake, 1)
+    assert lake.refresh("grouped")["grouped"].strategy == "merge"
+    change(lake, 3)
+    refused = lake.refresh("grouped", on_error="report")["grouped"]
+    assert (refused.outcome, refused.reason) == ("failed", "SCAN_LIMIT")
+    lake.sql("INSERT INTO grouped VALUES (77, 7, 7, 7)")
+    assert [row.reason for row in lake.plan("grouped")] == ["SCAN_LIMIT"]  # FOREIGN_CHANGE
+    assert lake.refresh("grouped", strategy="full")["grouped"].strategy == "full"
+    check(lake, "grouped")
+
+
+@pytest.mark.parametrize("option", [{"refresh_mode": "INCREMENTAL"}, {"max_scan_bytes": 100 * MB}])
+@pytest.mark.parametrize("step", [Step.INTENDED, Step.LOCKED])
+def test_what_must_not_recompute_goes_on_by_changes_after_a_crash(
+    lake: dt.DynamicTables, option: dict[str, str], step: Step
+) -> None:
+    """The number of the refresh that died is given up, the next one is taken."""
+    lake.create("grouped", QUERY, **option)
+    change(lake, 1)
+    with observing(die_at(step)), pytest.raises(Died):
+        lake.refresh("grouped")
+    intent = lake.store.intent(lake.show("grouped").definition.table_id)
+    assert intent is not None
+    change(lake, 2)
+    record = lake.refresh("grouped")["grouped"]
+    assert (record.strategy, record.reason) == ("merge", "CHANGED")
+    assert record.sequence == intent.sequence + 1
+    assert [r.reason for r in lake.history("grouped")] == ["CHANGED", "FIRST_LOAD"]
+    check(lake, "grouped")
+
+
+def test_a_commit_of_which_the_log_tells_nothing_is_not_recomputed_silently(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create("grouped", QUERY, refresh_mode="INCREMENTAL")
+    change(lake, 1)
+    with observing(die_at(Step.COMMITTED)), pytest.raises(Died):
+        lake.refresh("grouped")
+    with monkeypatch.context() as lost:
+        lost.setattr(NumberedCommits, "landed", lambda *_: None)
+        refused = lake.refresh("grouped", on_error="report")["grouped"]
+    assert (refused.outcome, refused.reason) == ("failed", "MODE_REFUSES_FULL")
+    assert lake.refresh("grouped").ok
+    check(lake, "grouped")
+
+
+def test_plan_explain_and_history_tell_rows_bytes_and_seconds(lake: dt.DynamicTables) -> None:
+    """Of the strategy that is chosen and of those that are not."""
+    lake.create("grouped", QUERY)
+    change(lake, 3)
+    (planned,) = lake.plan("grouped")
+    explained = lake.explain("grouped").next_refresh
+    (newest, first) = lake.refresh("grouped").records + tuple(lake.history("grouped")[1:])
+    for told in (planned.as_json(), explained.as_json(), newest.as_json()):
+        by = {expected["strategy"]: expected for expected in told["estimates"]}
+        assert told["strategy"] == "merge"
+        assert by.keys() == {"merge", "keys", "rows", "full"}
+        assert {way: e["rows"] for way, e in by.items()} == {
+            "merge": 3, "keys": 3, "rows": 3, "full": 10
+        }  # fmt: skip
+        assert by["full"]["bytes"] == 400 * MB
+        assert by["merge"]["seconds"] < by["full"]["seconds"]
+    assert [e["strategy"] for e in first.as_json()["estimates"]] == ["full"]
+
+
+def test_the_tuning_query_runs_as_it_is_written(tables: dt.DynamicTables) -> None:
+    """Near the threshold, recomputed and by the affected keys; `how` has the strategy itself."""
+    tables.sql(FACT)
+    tables.create("grouped", QUERY, cardinality_threshold=0.2)
+    change(tables, 3)
+    recomputed = tables.refresh("grouped")["grouped"]
+    assert (recomputed.strategy, recomputed.reason) == ("full", "ABOVE_THRESHOLD")
+    tables.sql("ALTER DYNAMIC TABLE grouped UNSET CARDINALITY_THRESHOLD")
+    change(tables, 3)
+    merged = tables.refresh("grouped")["grouped"]
+    assert (merged.strategy, merged.work.cardinality_ratio) == ("merge", pytest.approx(0.3))
+    ((name, full, incremental),) = tables.sql(TUNING).collect()
+    took = (recomputed.duration_ms, merged.duration_ms)
+    assert (name, full, incremental) == ("main.grouped", *took)
+    said = tables.sql("SELECT strategy, how FROM refresh_history ORDER BY history_no").collect()
+    assert said == [("FULL", "full"), ("FULL", "full"), ("AFFECTED_KEYS", "merge")]
+
+
+def test_a_recomputation_by_cost_or_by_hand_tells_the_share_too(lake: dt.DynamicTables) -> None:
+    """Nobody counted keys: changed rows as the logs tell them."""
+    lake.create("grouped", QUERY)
+    change(lake, 3)
+    record = lake.refresh("grouped", strategy="full")["grouped"]
+    assert (record.reason, record.work.cardinality_ratio) == ("FORCED", pytest.approx(0.3))
+
+
+def test_a_threshold_acts_on_the_next_refresh(tables: dt.DynamicTables) -> None:
+    tables.sql(FACT)
+    tables.create("grouped", QUERY)
+
+    def next_refresh() -> tuple[str, str]:
+        change(tables, 3)
+        record = tables.refresh("grouped")["grouped"]
+        check(tables, "grouped")
+        return str(record.strategy), record.reason
+
+    assert next_refresh() == ("merge", "CHANGED")
+    tables.sql("ALTER DYNAMIC TABLE grouped SET CARDINALITY_THRESHOLD = 0.2")
+    assert next_refresh() == ("full", "ABOVE_THRESHOLD")
+    tables.alter("grouped", cardinality_threshold=0.5)
+    assert next_refresh() == ("merge", "CHANGED")
