@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -218,7 +218,9 @@ class GraphRefresh:
         with ExitStack() as kept:
             try:
                 self._check_may_begin(plan, table_id)
-                claim = claim or kept.enter_context(self._claimed(definition, plan.refresh_id))
+                claim = claim or kept.enter_context(
+                    claimed(self._context, definition, plan.refresh_id, self._claims)
+                )
                 return self._done(plan, definition, claim)
             except DynamicTablesError as error:
                 told = error
@@ -235,11 +237,6 @@ class GraphRefresh:
         assert refresh.build is not None
         self._builds[definition.table_id] = refresh.build
         return record
-
-    @contextmanager
-    def _claimed(self, definition: Definition, refresh_id: str) -> Generator[Claim]:
-        with claimed(self._context, definition, refresh_id) as claim, self._claims.kept(claim):
-            yield claim
 
     def _claim_on(self, definition: Definition) -> Claim | None:
         """The claim that the request came with, which others keep, if it is on this table."""

@@ -80,6 +80,15 @@ class Store:
         except IntegrityError:
             raise self._why_not(definition) from None
 
+    def create_claimed(self, definition: Definition, refresh_id: str, claimant: Claimant) -> Claim:
+        """The same, with a claim on the new table: others find it held from the first moment."""
+        try:
+            with writing(self._engine) as connection:
+                tables.create(connection, definition)
+                return claims.take(connection, definition.table_id, refresh_id, claimant)
+        except IntegrityError:
+            raise self._why_not(definition) from None
+
     def update_definition(self, definition: Definition) -> None:
         """Replace it by a definition of a larger revision; Held TAKEN_OVER if another was first."""
         try:
@@ -92,9 +101,15 @@ class Store:
         with reading(self._engine) as connection:
             return tables.why_not(connection, definition)
 
-    def delete_table(self, table_id: str) -> None:
-        """Forget all about a table but its history; Refused HAS_CHILDREN if others read it."""
+    def delete_table(self, table_id: str, claim: Claim | None = None) -> None:
+        """Forget all about a table but its history; Refused HAS_CHILDREN if others read it.
+
+        Raises Held TAKEN_OVER, and deletes nothing, if the claim has been replaced.
+        """
         with writing(self._engine) as connection:
+            row = tables.lock(connection, table_id)
+            if claim is not None:
+                claims.check(connection, claim, row["name"])
             tables.drop(connection, table_id)
 
     def tables(self) -> list[TableState]:
