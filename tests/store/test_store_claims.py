@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import store_builders as make
 import store_processes
+from sqlalchemy import update
 from store_processes import CONTEXT
 
 from dynamic_tables.errors import Held, InvalidInput
 from dynamic_tables.reasons import Reason
-from dynamic_tables.store import Claim, Store
+from dynamic_tables.store import Claim, Store, schema
+from dynamic_tables.store.engine import writing
 
 
 def expire(store: Store, claim: Claim) -> None:
@@ -156,3 +158,34 @@ def test_who_lost_the_claim_deletes_no_table(store: Store) -> None:
     assert caught.value.reason is Reason.TAKEN_OVER
     store.delete_table(lost.table_id, new)
     assert store.tables() == []
+
+
+def forget(store: Store, claim: Claim) -> None:
+    """As if the database had failed over to a copy that never saw the claim, nor its token."""
+    assert store.release(claim)
+    with writing(store._engine) as connection:
+        connection.execute(update(schema.claim_tokens).values(last=claim.token - 1))
+
+
+def test_a_token_that_the_database_gave_twice_is_its_second_owners(
+    store: Store, table: str
+) -> None:
+    store.request(make.request())
+    lost = store.claim(table, "r1", make.claimant(1))
+    forget(store, lost)
+    found = store.claim_next(make.claimant(2))
+    assert found is not None
+    new, wanted = found
+    assert new.token == lost.token
+    assert not store.heartbeat(lost)
+    assert not store.release(lost)
+    assert not store.hand_back(lost)
+    assert not store.finish(lost, wanted)
+    with pytest.raises(Held):
+        store.open_intent(lost, make.intent())
+    with pytest.raises(Held):
+        store.record(lost, make.record(), make.build(), close_intent=None, failures="reset")
+    assert store.holder(table) == new
+    assert store.intent(table) is None
+    assert store.history() == []
+    assert store.finish(new, wanted)
