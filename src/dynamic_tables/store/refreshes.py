@@ -148,10 +148,11 @@ def builds(connection: Connection, table_id: str, limit: int) -> list[Build]:
 
 
 def history(connection: Connection, table_id: str | None, limit: int) -> list[RefreshRecord]:
+    """As it was recorded, the newest first: the clocks of hosts may differ."""
     found = select(_history)
     if table_id is not None:
         found = found.where(_history.c.table_id == table_id)
-    newest = found.order_by(_history.c.started_at.desc(), _history.c.history_no.desc()).limit(limit)
+    newest = found.order_by(_history.c.history_no.desc()).limit(limit)
     return [record_of(row) for row in connection.execute(newest).mappings()]
 
 
