@@ -193,7 +193,7 @@ def _cluster_lake(spark: SparkSession, settings: Settings) -> tuple[SparkLake, S
     from dynamic_tables.lake.supported import tested_session  # noqa: PLC0415
 
     tested_session(spark, embedded.TESTED)
-    store = open_store(settings["store"])
+    store = open_store(settings["store"], history_days=settings["history_days"])
     lake = SparkLake(
         spark,
         warehouse=settings["warehouse"] or None,
@@ -239,7 +239,9 @@ def _embedded(
     embedded.check_startable()
     _make_folder(folder / WAREHOUSE, about=folder)
     context = embedded.start(settings, log_file=folder / LOG_FILE, say=say)
-    opened = open_store(settings["store"] or folder / STORE_FILE)
+    opened = open_store(
+        settings["store"] or folder / STORE_FILE, history_days=settings["history_days"]
+    )
     session = embedded.new_session(context, location_of(folder / WAREHOUSE))
 
     from dynamic_tables.lake.delta import SparkLake  # noqa: PLC0415  pyspark is an extra
@@ -282,7 +284,9 @@ def _small(
     try:
         from dynamic_tables.lake.duck.lake import DuckLake  # noqa: PLC0415  duckdb is an extra
 
-        opened = open_store(settings["store"] or folder / STORE_FILE)
+        opened = open_store(
+            settings["store"] or folder / STORE_FILE, history_days=settings["history_days"]
+        )
         lake = DuckLake(instance, lock_wait_s=settings["lock_wait_s"])
     except BaseException:  # the lock on the lake must not outlive the attempt
         close_instance(instance)

@@ -1,16 +1,17 @@
 """CREATE, ALTER, RENAME and DROP: from a statement to a definition that stands in the store and in
 the lake.
 
-Order matters for a crash in between. A new table is written to the store first, so that the next
-refresh finds and loads it. A changed definition is written to the lake first: the larger revision
-wins wherever it is found. A dropped table leaves the store last, so that DROP can be repeated.
+Order matters for a crash in between. A new table is written to the store first, together with the
+claim under which it is loaded; when that expires, the next refresh finds and loads it. A changed
+definition is written to the lake first: the larger revision wins wherever it is found. A dropped
+table leaves the store last, so that DROP can be repeated.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,11 +40,12 @@ from dynamic_tables.names import TableName, qualify
 from dynamic_tables.options import Initialize, Options, RefreshMode
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.auxiliary import with_auxiliary
-from dynamic_tables.refresh.claims import claimed
+from dynamic_tables.refresh.claims import Heartbeats, claimed, created
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.definitions import dynamic_sources, renamed
-from dynamic_tables.refresh.run import GraphRefresh, Request
+from dynamic_tables.refresh.run import GraphRefresh, Request, new_refresh_id
 from dynamic_tables.steps import Step, reached
+from dynamic_tables.store import Claim
 
 Say = Callable[[str], None]
 
@@ -105,16 +107,36 @@ class Declarations:
         definition = self.define(name, statement, analysis)
         self._check_mode(definition)
         self._graph().check_no_cycle(definition)
-        self._store.create_table(definition)
-        reached(Step.DEFINED, str(name))
+        with created(self._context, definition, new_refresh_id()) as claim:
+            reached(Step.DEFINED, str(name))
+            report = self._made(definition, claim)
+        return Declared(table=name, did="created", report=report, notes=_notes(analysis))
+
+    def _made(self, definition: Definition, claim: Claim) -> RefreshReport | None:
+        """Lay the table out and load it; if that fails, nothing of it stays."""
         try:
             self._lake.lay_out(definition)
-            reached(Step.LAID_OUT, str(name))
-            report = self._load(definition, otherwise="nothing was created")
-        except BaseException:  # Ctrl-C too must leave no trace of a half-made table
-            self._undo_unless_held(definition)
+            reached(Step.LAID_OUT, str(definition.name))
+            reached(Step.CLAIMED, str(definition.name))
+            return self._load(definition, claim, otherwise="nothing was created")
+        except BaseException as error:  # Ctrl-C too must leave no trace of a half-made table
+            self._check_kept(definition, claim, error)
+            self._undo(definition, claim)
             raise
-        return Declared(table=name, did="created", report=report, notes=_notes(analysis))
+
+    def _check_kept(self, definition: Definition, claim: Claim, error: BaseException) -> None:
+        """Who was taken for dead while it loaded a table takes nothing back: a successor goes on,
+        and what becomes of the table is told by that one."""
+        if self._store.heartbeat(claim):
+            return
+        if not isinstance(error, DynamicTablesError):
+            raise error
+        raise Held(
+            "another process took over meanwhile and goes on with the load; the definition stands",
+            reason=Reason.TAKEN_OVER,
+            about=str(definition.name),
+            hint="`dynamic-tables history` shows what the other one did",
+        ) from error
 
     def analyse(self, query: str) -> Analysis:
         return self._lake.analyse(query, dynamic_sources(self._store.tables()))
@@ -180,13 +202,22 @@ class Declarations:
         return Graph(state.definition for state in self._store.tables())
 
     def _load(
-        self, definition: Definition, *, forced: Strategy | None = None, otherwise: str
+        self,
+        definition: Definition,
+        claim: Claim,
+        *,
+        forced: Strategy | None = None,
+        otherwise: str,
     ) -> RefreshReport | None:
-        """Fill a table; `otherwise` is what stands if that fails."""
+        """Fill a table that is held; `otherwise` is what stands if that fails."""
         if definition.options.initialize is Initialize.ON_SCHEDULE:
             return None
         request = Request(
-            table_ids=frozenset({definition.table_id}), forced=forced, trigger="create"
+            table_ids=frozenset({definition.table_id}),
+            forced=forced,
+            trigger="create",
+            refresh_id=claim.refresh_id,
+            claim=claim,
         )
         report = GraphRefresh(self._context, request).run()
         if not report.ok:
@@ -194,14 +225,9 @@ class Declarations:
             raise RefreshFailed(report, hint=hint)
         return report
 
-    def _undo_unless_held(self, definition: Definition) -> None:
-        """No trace of a half-made table, unless another process is loading it at this moment."""
-        with suppress(Held), claimed(self._context, definition, "create"):
-            self._undo(definition)
-
-    def _undo(self, definition: Definition) -> None:
+    def _undo(self, definition: Definition, claim: Claim) -> None:
         """Definition, name and files go; the store refuses first if somebody reads the table."""
-        self._store.delete_table(definition.table_id)
+        self._store.delete_table(definition.table_id, claim)
         self._lake.unpublish(definition)
         self._lake.erase(definition)
 
@@ -224,16 +250,21 @@ class Declarations:
             raise fixed_partitions(old.name)
         check_column_names(old, new)
         self._say(self._cost(old, analysis, same_query=same_query))
-        self._save(old, new)
-        try:
-            report = self._load(
-                new, forced=Strategy.FULL, otherwise="the table and its query are as they were"
-            )
-        except BaseException:  # Ctrl-C too must leave the definition that fits the rows
-            self._save(new, replace(old, revision=new.revision + 1))
-            raise
+        with claimed(self._context, old, new_refresh_id()) as claim:
+            self._write(old, new)
+            report = self._rebuilt(old, new, claim)
         self._lake.apply_layout(new, old.options.changed(new.options))
         return Declared(table=new.name, did="redefined", report=report, notes=_notes(analysis))
+
+    def _rebuilt(self, old: Definition, new: Definition, claim: Claim) -> RefreshReport | None:
+        """Load it by its new definition; if that fails, the old one stands again."""
+        kept = "the table and its query are as they were"
+        try:
+            return self._load(new, claim, forced=Strategy.FULL, otherwise=kept)
+        except BaseException as error:  # Ctrl-C too must leave the definition that fits the rows
+            self._check_kept(new, claim, error)
+            self._write(new, replace(old, revision=new.revision + 1))
+            raise
 
     def _cost(self, old: Definition, analysis: Analysis, *, same_query: bool) -> str:
         """What a rebuild will read, said before it begins."""
@@ -298,9 +329,10 @@ class Declarations:
         children = [graph[child] for child in graph.children(old.table_id)]
         rewritten = [renamed(self._lake, child, old.name, new_name) for child in children]
         new = replace(old, name=new_name, revision=old.revision + 1)
-        with ExitStack() as claims:
+        hearts = Heartbeats(self._context)
+        with hearts.beating(), ExitStack() as claims:
             for definition in (old, *children):
-                claims.enter_context(claimed(self._context, definition, "rename"))
+                claims.enter_context(claimed(self._context, definition, "rename", hearts))
             self._write(old, new)
             self._lake.unpublish(old)
             if state.build is not None:
@@ -329,8 +361,8 @@ class Declarations:
         return dropped
 
     def _drop_one(self, definition: Definition) -> None:
-        with claimed(self._context, definition, "drop"):
-            self._undo(definition)
+        with claimed(self._context, definition, "drop") as claim:
+            self._undo(definition, claim)
 
 
 def _fingerprint(analysis: Analysis, namespace: tuple[str, str]) -> str:

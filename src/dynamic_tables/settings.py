@@ -19,6 +19,7 @@ from dynamic_tables.reasons import Reason
 
 CONFIG_FILE = "dynamic-tables.toml"
 ENVIRONMENT_PREFIX = "DYNAMIC_TABLES_"
+HISTORY_DAYS = 90  # unless somebody says otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,9 @@ class SettingSpec:
     doc: str
     choices: tuple[str, ...] = ()
     may_be_zero: bool = False  # a number, which else is positive
+    at_least: int = 0  # a number
     pattern: str = ""  # of a text
-    example: str = ""  # that fits the pattern
+    example: str = ""  # what fits the pattern, or is large enough
 
     @property
     def environment(self) -> str:
@@ -150,6 +152,14 @@ SETTINGS = (
         doc="a refresh that one worker would do in fewer seconds, as history tells, is not shared",
     ),
     SettingSpec(
+        name="history_days",
+        kind=int,
+        default=HISTORY_DAYS,
+        at_least=2,  # the share of time within the target is about the last day
+        example="a number of days, at least 2",
+        doc="days for which the history of refreshes is kept; of each table the newest 50 stay",
+    ),
+    SettingSpec(
         name="compact_files",
         kind=int,
         may_be_zero=True,
@@ -261,6 +271,7 @@ def _converted(name: str, raw: Any, origin: str) -> Any:
     good = value is not None and (not spec.choices or value in spec.choices)
     if spec.kind is not str and good:
         good = value > 0 or (value == 0 and spec.may_be_zero)
+        good = good and value >= spec.at_least
     if spec.pattern and good:
         good = re.fullmatch(spec.pattern, str(value), re.IGNORECASE) is not None
     if not good:

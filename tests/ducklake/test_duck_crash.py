@@ -141,7 +141,7 @@ def test_refresh_dies_at_every_step(folder: Path, step: Step) -> None:
         check_lake(tables)
 
 
-@pytest.mark.parametrize("step", [step for step in Step if step is not Step.DEFINED])
+@pytest.mark.parametrize("step", [s for s in Step if s not in (Step.DEFINED, Step.RELEASED)])
 def test_create_that_is_interrupted_leaves_no_trace(folder: Path, step: Step) -> None:
     """Declared is declared, though: what is cut off before the lake is touched, stays in the store
     (DEFINED, which is tested by killing there)."""
@@ -152,6 +152,16 @@ def test_create_that_is_interrupted_leaves_no_trace(folder: Path, step: Step) ->
         left = tables.sql("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE '_ivm_%'")
         assert left.collect() == []
         assert len(list(tables.lake.stored_definitions())) == len(tables.list())
+
+
+def test_create_that_is_interrupted_when_all_is_done_stands(folder: Path) -> None:
+    """Its claim is given back: others may read the table already."""
+    with open_lake(folder) as tables:
+        with observing(die_at(Step.RELEASED)), pytest.raises(Died):
+            tables.create("short", GROUPED)
+        check(tables, "short")
+        assert tables.store.claims() == []
+        tables.drop("short")
 
 
 def test_commit_landed_answer_lost(tables: dt.DynamicTables) -> None:

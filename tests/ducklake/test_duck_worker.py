@@ -298,6 +298,20 @@ def test_the_time_is_the_stores(tables: dt.DynamicTables, monkeypatch: pytest.Mo
     assert record.cut.instant == late
 
 
+def test_failures_have_the_time_of_the_store_too(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """History, where hosts with other clocks write: all of it by one clock."""
+    tables.create("broken", "SELECT error('no') AS e FROM orders WHERE id = 5")
+    insert(tables, 5)
+    late = tables.store.now() + timedelta(hours=1)
+    monkeypatch.setattr(tables.store, "now", lambda: late)
+    record = tables.refresh("broken", on_error="report")["broken"]
+    assert record.outcome == "failed"
+    assert record.started_at == late - timedelta(milliseconds=record.duration_ms)
+    assert tables.history("broken")[0] == record
+
+
 def test_clocks_of_workers_do_not_matter(tables: dt.DynamicTables, open_lake: OpenLake) -> None:
     """A worker whose clock is an hour off sees the same things due."""
     for hours in (-1, 1):

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import store_builders as make
 import store_processes
+from sqlalchemy import update
 from store_processes import CONTEXT
 
 from dynamic_tables.errors import Held, InvalidInput
 from dynamic_tables.reasons import Reason
-from dynamic_tables.store import Claim, Store
+from dynamic_tables.store import Claim, Store, schema
+from dynamic_tables.store.engine import writing
 
 
 def expire(store: Store, claim: Claim) -> None:
@@ -53,7 +55,7 @@ def test_a_claim_of_an_unknown_table_is_refused(store: Store) -> None:
 
 
 def test_an_expired_claim_is_taken_over_and_its_owner_learns_it(store: Store, table: str) -> None:
-    old = store.claim(table, "r1", make.claimant(expires_s=0.05))
+    old = store.claim(table, "r1", make.claimant(expires_s=0.5))
     with pytest.raises(Held):
         store.claim(table, "r2", make.claimant(2))
     expire(store, old)
@@ -131,3 +133,59 @@ def test_eight_processes_never_hold_one_table_together(
     assert len(everyone) == len(set(everyone)) == 48
     assert all(mine == sorted(mine) for mine in tokens)
     assert store.holder(table) is None
+
+
+def test_a_table_is_created_with_its_claim(store: Store) -> None:
+    """Nobody can take it in between; if it cannot be created, there is no claim either."""
+    claim = store.create_claimed(make.definition(), "create", make.claimant(1))
+    assert store.holder("id-by_customer") == claim
+    store.request(make.request())
+    assert store.claim_next(make.claimant(2)) is None
+    with pytest.raises(Held):
+        store.claim(claim.table_id, "r", make.claimant(2))
+    with pytest.raises(InvalidInput) as caught:
+        store.create_claimed(make.definition(table_id="id-2"), "create", make.claimant(2))
+    assert caught.value.reason is Reason.ALREADY_EXISTS
+    assert store.claims() == [claim]
+
+
+def test_who_lost_the_claim_deletes_no_table(store: Store) -> None:
+    lost = store.create_claimed(make.definition(), "create", make.claimant(1, expires_s=0.02))
+    expire(store, lost)
+    new = store.claim(lost.table_id, "r", make.claimant(2))
+    with pytest.raises(Held) as caught:
+        store.delete_table(lost.table_id, lost)
+    assert caught.value.reason is Reason.TAKEN_OVER
+    store.delete_table(lost.table_id, new)
+    assert store.tables() == []
+
+
+def forget(store: Store, claim: Claim) -> None:
+    """As if the database had failed over to a copy that never saw the claim, nor its token."""
+    assert store.release(claim)
+    with writing(store._engine) as connection:
+        connection.execute(update(schema.claim_tokens).values(last=claim.token - 1))
+
+
+def test_a_token_that_the_database_gave_twice_is_its_second_owners(
+    store: Store, table: str
+) -> None:
+    store.request(make.request())
+    lost = store.claim(table, "r1", make.claimant(1))
+    forget(store, lost)
+    found = store.claim_next(make.claimant(2))
+    assert found is not None
+    new, wanted = found
+    assert new.token == lost.token
+    assert not store.heartbeat(lost)
+    assert not store.release(lost)
+    assert not store.hand_back(lost)
+    assert not store.finish(lost, wanted)
+    with pytest.raises(Held):
+        store.open_intent(lost, make.intent())
+    with pytest.raises(Held):
+        store.record(lost, make.record(), make.build(), close_intent=None, failures="reset")
+    assert store.holder(table) == new
+    assert store.intent(table) is None
+    assert store.history() == []
+    assert store.finish(new, wanted)

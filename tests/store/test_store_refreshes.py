@@ -215,9 +215,19 @@ def test_a_dropped_table_gets_history_but_no_build(store: Store) -> None:
     assert store.history() == [make.failed()]
 
 
+def test_history_is_told_as_it_was_recorded(store: Store, table: str) -> None:
+    """A host whose clock is an hour late failed after another one had been through."""
+    for refresh_id, hours in (("first", 0), ("second", 1)):
+        at = store.now() - timedelta(hours=hours)
+        told = make.failed(refresh_id=refresh_id, started_at=at)
+        store.record(None, told, None, close_intent=None, failures="keep")
+    assert [record.refresh_id for record in store.history()] == ["second", "first"]
+    assert [record.refresh_id for record in store.history(table)] == ["second", "first"]
+
+
 def test_history_is_newest_first_for_one_or_all(store: Store, claim: Claim) -> None:
     other = make.record(5, table_id="gone", table=make.name("gone"))
-    for record in (make.record(1), other, make.record(9), make.record(4)):
+    for record in (make.record(1), make.record(4), other, make.record(9)):
         store.record(None, record, None, close_intent=None, failures="keep")
     assert [record.sequence for record in store.history()] == [9, 5, 4, 1]
     assert [record.sequence for record in store.history(limit=2)] == [9, 5]
@@ -273,7 +283,7 @@ def test_lateness_counts_every_refresh_of_the_time_asked_for(store: Store, claim
     store.record(
         claim, make.record(1, behind_ms=999_000), make.build(), close_intent=1, failures="reset"
     )
-    before = make.INSTANT + timedelta(minutes=1)
+    before = store.now() - timedelta(hours=1)  # what is older than history is kept would go
     for number in range(100):
         started = before + timedelta(seconds=1 + number)
         done = make.no_data(1, behind_ms=60_500 if number % 2 else 59_000, started_at=started)

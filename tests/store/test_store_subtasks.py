@@ -16,6 +16,7 @@ from dynamic_tables.errors import Held, InternalError
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import Claim, SliceResult, Store, Subtask, WantedSubtask
 from dynamic_tables.store.engine import writing
+from dynamic_tables.store.schema import claim_tokens
 from dynamic_tables.store.schema import refresh_subtasks as rows
 from dynamic_tables.store.subtasks import MAX_RETRIES
 
@@ -202,3 +203,21 @@ def test_processes_never_claim_one_slice_twice(store: Store, claim: Claim, url: 
         found = list(pool.map(store_processes.claim_subtasks, [url] * 4, range(4)))
     tokens = [pair for process in found for pair in process]
     assert len(tokens) == len({n for n, _ in tokens}) == len({t for _, t in tokens}) == 200
+
+
+def test_a_token_that_the_database_gave_twice_is_its_second_owners(
+    store: Store, claim: Claim
+) -> None:
+    """It failed over to a copy that never saw the first claim of the slice."""
+    share(store, claim, 1)
+    lost = taken(store, 1)
+    with writing(store._engine) as connection:
+        connection.execute(update(rows).values(status="pending", token=None, claimed_by=None))
+        connection.execute(update(claim_tokens).values(last=claim_tokens.c.last - 1))
+    new = taken(store, 2)
+    assert new.token == lost.token
+    assert not store.heartbeat(lost)
+    assert not store.complete_subtask(lost, RESULT)
+    assert not store.fail_subtask(lost, "QUERY_FAILED", "no", final=True)
+    assert store.heartbeat(new)
+    assert store.complete_subtask(new, RESULT)

@@ -101,6 +101,7 @@ def test_settings_have_origins(tmp_path: Path) -> None:
         {"compact_files": "-1"},
         {"jvm": "fast"},
         {"memory": "lots"},
+        {"history_days": "1"},
     ):
         with pytest.raises(dt.SetupError) as caught:
             load_settings(bad, environment={}, folder=tmp_path)

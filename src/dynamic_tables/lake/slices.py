@@ -53,15 +53,26 @@ MOST_PARTITIONS = 10_000  # of a source; more are hashed
 def clear_slices(spark: SparkSession, definition: Definition, up_to: int) -> None:
     """Delete what was staged for a table's refreshes up to this number."""
     folder, files = jvm.hadoop_path(spark, f"{definition.location}/{FOLDER}")
-    if not files.exists(folder):
+    found = _listed(files, folder)
+    if found is None:
         return
-    found = [status.getPath() for status in files.listStatus(folder)]
     over = [path for path in found if path.getName().isdecimal() and int(path.getName()) <= up_to]
     for path in over:
         files.delete(path, True)
     if len(over) == len(found):
         with suppress(Py4JJavaError):  # not empty: another refresh has begun to stage
             files.delete(folder, False)
+
+
+def _listed(files: jvm.Java, folder: jvm.Java) -> list[jvm.Java] | None:
+    """What lies in a folder; None if it is not there, or goes while it is listed: others clear up
+    too."""
+    try:
+        return [status.getPath() for status in files.listStatus(folder)]
+    except Py4JJavaError as error:
+        if "FileNotFoundException" not in str(error.java_exception):
+            raise
+        return None
 
 
 class SparkSlicer:
@@ -305,13 +316,13 @@ class SparkSlicer:
     def discard(self, part: Part) -> None:
         """Delete what nobody waits for any more.
 
-        If the refresh is over, its folders were gone until this slice was written.
+        If the refresh is over, its folder was gone until this slice was written. What all
+        refreshes share stays: another one may list it, or begin to stage there.
         """
         path, files = jvm.hadoop_path(self._session, part.location)
         files.delete(path, True)
-        with suppress(Py4JJavaError):  # not empty: that refresh goes on, or another one
+        with suppress(Py4JJavaError):  # not empty: that refresh goes on
             files.delete(path.getParent(), False)
-            files.delete(path.getParent().getParent(), False)
 
 
 def _values(rows: DataFrame, column: str, count: int) -> tuple[tuple[str, ...], ...] | None:

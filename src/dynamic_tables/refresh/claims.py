@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, SetupError
@@ -16,17 +16,47 @@ BEATS_PER_EXPIRY = 6  # a claim expires after six missed beats
 
 
 @contextmanager
-def claimed(context: Context, definition: Definition, refresh_id: str) -> Generator[Claim]:
-    """Keep other live processes away from a table; raises Held if one is at it."""
-    for left in list(context.unreleased):
-        _release(context, left)
+def claimed(
+    context: Context, definition: Definition, refresh_id: str, hearts: Heartbeats | None = None
+) -> Generator[Claim]:
+    """Keep other live processes away from a table; raises Held if one is at it.
+
+    `hearts` that beat anyway keep the claim; without them it gets a heartbeat of its own.
+    """
+    _release_left(context)
     claim = context.store.claim(definition.table_id, refresh_id, context.claimant, is_dead)
-    try:
+    with _kept(context, definition, claim, hearts):
         reached(Step.CLAIMED, str(definition.name))
         yield claim
-    finally:
-        _release(context, claim)
+
+
+@contextmanager
+def created(context: Context, definition: Definition, refresh_id: str) -> Generator[Claim]:
+    """Declare a table and hold it from the first moment: no worker may load it half-made."""
+    _release_left(context)
+    claim = context.store.create_claimed(definition, refresh_id, context.claimant)
+    with _kept(context, definition, claim, None):
+        yield claim
+
+
+@contextmanager
+def _kept(
+    context: Context, definition: Definition, claim: Claim, hearts: Heartbeats | None
+) -> Generator[None]:
+    """Keep the claim until the block ends, then give it back."""
+    with ExitStack() as stack:
+        stack.callback(_release, context, claim)
+        if hearts is None:
+            hearts = Heartbeats(context)
+            stack.enter_context(hearts.beating())
+        stack.enter_context(hearts.kept(claim))
+        yield
     reached(Step.RELEASED, str(definition.name))
+
+
+def _release_left(context: Context) -> None:
+    for left in list(context.unreleased):
+        _release(context, left)
 
 
 def _release(context: Context, claim: Claim) -> None:
@@ -43,6 +73,7 @@ class Heartbeats:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        # By identity: a database that was restored may give a token twice.
         self._claims: dict[int, Claim | Subtask] = {}
         self._lock = threading.Lock()
 
@@ -59,14 +90,13 @@ class Heartbeats:
 
     @contextmanager
     def kept(self, claim: Claim | Subtask) -> Generator[None]:
-        assert claim.token is not None
         with self._lock:
-            self._claims[claim.token] = claim
+            self._claims[id(claim)] = claim
         try:
             yield
         finally:
             with self._lock:
-                del self._claims[claim.token]
+                del self._claims[id(claim)]
 
     def _beat(self, ended: threading.Event) -> None:
         """A lost claim is no matter here: the store refuses what its owner writes."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from dynamic_tables.definition import Definition, Source
 from dynamic_tables.errors import (
@@ -35,7 +35,7 @@ from dynamic_tables.model import (
 )
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.claims import Heartbeats, claimed
-from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.context import Context, Stopwatch
 from dynamic_tables.refresh.cut import CLOCK, Builds, CutPlan, Present, micros, plan_cut
 from dynamic_tables.refresh.definitions import as_now, dynamic_sources
 from dynamic_tables.refresh.failures import record_failure
@@ -214,11 +214,13 @@ class GraphRefresh:
     def _one(self, plan: Plan, table_id: str) -> RefreshRecord:
         """One table, start to end; errors become a record, under the claim if it was had."""
         definition = plan.graph[table_id]
-        claim, started = self._claim_on(definition), self._context.clock()
+        claim, watch = self._claim_on(definition), Stopwatch()
         with ExitStack() as kept:
             try:
                 self._check_may_begin(plan, table_id)
-                claim = claim or kept.enter_context(self._claimed(definition, plan.refresh_id))
+                claim = claim or kept.enter_context(
+                    claimed(self._context, definition, plan.refresh_id, self._claims)
+                )
                 return self._done(plan, definition, claim)
             except DynamicTablesError as error:
                 told = error
@@ -226,7 +228,7 @@ class GraphRefresh:
                 told = self._context.lake.told(error, about=str(definition.name))
             except Exception as error:  # noqa: BLE001  one table's defect must not end the others
                 told = defect(str(definition.name), error)
-            return self._failed(plan, definition, told, started, claim)
+            return self._failed(plan, definition, told, watch.total_ms, claim)
 
     def _done(self, plan: Plan, definition: Definition, claim: Claim) -> RefreshRecord:
         order = self._order(plan, definition)
@@ -235,11 +237,6 @@ class GraphRefresh:
         assert refresh.build is not None
         self._builds[definition.table_id] = refresh.build
         return record
-
-    @contextmanager
-    def _claimed(self, definition: Definition, refresh_id: str) -> Generator[Claim]:
-        with claimed(self._context, definition, refresh_id) as claim, self._claims.kept(claim):
-            yield claim
 
     def _claim_on(self, definition: Definition) -> Claim | None:
         """The claim that the request came with, which others keep, if it is on this table."""
@@ -302,7 +299,7 @@ class GraphRefresh:
         plan: Plan,
         definition: Definition,
         error: DynamicTablesError,
-        started: datetime,
+        took_ms: int,
         claim: Claim | None,
     ) -> RefreshRecord:
         """Record what went wrong; too many failures in a row suspend the table."""
@@ -319,8 +316,8 @@ class GraphRefresh:
             reason=error.reason,
             cut_from=build.cut if build else None,
             cut=self._intended(plan, definition.table_id),
-            started_at=started,
-            duration_ms=round((self._context.clock() - started).total_seconds() * 1000),
+            started_at=self._instant() - timedelta(milliseconds=took_ms),
+            duration_ms=took_ms,
             trigger=self._request.trigger,
             error=sentence(error, definition),
             note=error.hint,
@@ -331,6 +328,14 @@ class GraphRefresh:
             return replace(
                 record, note=f"{error.hint} (nor could it be recorded: {second.message})"
             )
+
+    def _instant(self) -> datetime:
+        """The time that all processes share, as refreshes that are done have it; if the store does
+        not tell it, this host's."""
+        try:
+            return self._context.instant()
+        except SetupError:
+            return self._context.clock()
 
     def _intended(self, plan: Plan, table_id: str) -> Cut | None:
         """The cut that a table was to reach; None if it was barred before there was one."""

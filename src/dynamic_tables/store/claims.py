@@ -78,7 +78,13 @@ def _held(rival: Claim, name: str) -> Held:
 
 
 def _same(claim: Claim) -> ColumnElement[bool]:
-    return and_(_claims.c.table_id == claim.table_id, _claims.c.token == claim.token)
+    """This very claim. A database that failed over or was restored may have lost the newest tokens,
+    and gives them to others: the owner tells them apart."""
+    return and_(
+        _claims.c.table_id == claim.table_id,
+        _claims.c.token == claim.token,
+        _claims.c.owner == claim.owner,
+    )
 
 
 def check(connection: Connection, claim: Claim, name: str) -> None:

@@ -28,6 +28,7 @@ from dynamic_tables.model import Build, Intent, Outcome, RefreshRecord, Strategy
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import claims, schema, tables
 from dynamic_tables.store.engine import now
+from dynamic_tables.store.forgetting import forget_builds, forget_refreshes
 from dynamic_tables.store.records import (
     Claim,
     Row,
@@ -93,6 +94,7 @@ def record(
     *,
     close_intent: int | None,
     failures: Failures,
+    history_days: int,
 ) -> int:
     """Write all that a refresh leaves behind; the number of failures in a row comes back."""
     row = tables.lock_if_there(connection, done.table_id)
@@ -100,6 +102,7 @@ def record(
         _check_about(claim, done.table_id, str(done.table))
         claims.check(connection, claim, str(done.table))
     connection.execute(insert(_history).values(history_row(done)))
+    forget_refreshes(connection, done.table_id, history_days)
     if row is None:
         if build is not None or close_intent is not None:
             raise _gone(str(done.table))
@@ -148,10 +151,11 @@ def builds(connection: Connection, table_id: str, limit: int) -> list[Build]:
 
 
 def history(connection: Connection, table_id: str | None, limit: int) -> list[RefreshRecord]:
+    """As it was recorded, the newest first: the clocks of hosts may differ."""
     found = select(_history)
     if table_id is not None:
         found = found.where(_history.c.table_id == table_id)
-    newest = found.order_by(_history.c.started_at.desc(), _history.c.history_no.desc()).limit(limit)
+    newest = found.order_by(_history.c.history_no.desc()).limit(limit)
     return [record_of(row) for row in connection.execute(newest).mappings()]
 
 
@@ -216,6 +220,7 @@ def _stand(
     shared = {**recorded, "build_no": number, "dynamic_table": row["name"]}
     if snapshots := [{**snapshot, **shared} for snapshot in snapshot_rows(build)]:
         connection.execute(insert(schema.source_snapshots), snapshots)
+    forget_builds(connection, build.table_id)
 
 
 def _may_follow(build: Build, *, is_data: bool) -> ColumnElement[bool]:

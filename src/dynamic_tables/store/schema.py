@@ -314,6 +314,7 @@ refresh_history = Table(
     sqlite_autoincrement=True,
 )
 Index("history_of_table", refresh_history.c.table_id, refresh_history.c.started_at)
+Index("history_as_recorded", refresh_history.c.table_id, refresh_history.c.history_no)
 Index("history_by_time", refresh_history.c.started_at)
 
 registry = Table(

@@ -14,8 +14,10 @@ from sqlalchemy.exc import IntegrityError
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Held
 from dynamic_tables.model import Build, Intent, RefreshRecord, Status, TableState
+from dynamic_tables.settings import HISTORY_DAYS
 from dynamic_tables.store import claims, queue, refreshes, schema, subtasks, tables, workers
 from dynamic_tables.store.engine import masked, now, open_engine, reading, upsert, writing
+from dynamic_tables.store.forgetting import KEPT_BUILDS, forget_dropped
 from dynamic_tables.store.migrations import migrate
 from dynamic_tables.store.records import (
     Claim,
@@ -35,18 +37,19 @@ from dynamic_tables.store.tables import Rows
 from dynamic_tables.store.waking import Waker, waker
 
 
-def open_store(url: str | Path) -> Store:
+def open_store(url: str | Path, *, history_days: int = HISTORY_DAYS) -> Store:
     """Open the store at a path, `sqlite:///path` or `postgresql://…`; make or migrate it first."""
     engine = open_engine(url)
     migrate(engine)
-    return Store(engine)
+    return Store(engine, history_days)
 
 
 class Store:
     """The store; threads and processes may share it, each process with a `Store` of its own."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, history_days: int = HISTORY_DAYS) -> None:
         self._engine = engine
+        self._history_days = history_days  # so long history is kept, at least
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
@@ -80,6 +83,15 @@ class Store:
         except IntegrityError:
             raise self._why_not(definition) from None
 
+    def create_claimed(self, definition: Definition, refresh_id: str, claimant: Claimant) -> Claim:
+        """The same, with a claim on the new table: others find it held from the first moment."""
+        try:
+            with writing(self._engine) as connection:
+                tables.create(connection, definition)
+                return claims.take(connection, definition.table_id, refresh_id, claimant)
+        except IntegrityError:
+            raise self._why_not(definition) from None
+
     def update_definition(self, definition: Definition) -> None:
         """Replace it by a definition of a larger revision; Held TAKEN_OVER if another was first."""
         try:
@@ -92,10 +104,17 @@ class Store:
         with reading(self._engine) as connection:
             return tables.why_not(connection, definition)
 
-    def delete_table(self, table_id: str) -> None:
-        """Forget all about a table but its history; Refused HAS_CHILDREN if others read it."""
+    def delete_table(self, table_id: str, claim: Claim | None = None) -> None:
+        """Forget all about a table but its history; Refused HAS_CHILDREN if others read it.
+
+        Raises Held TAKEN_OVER, and deletes nothing, if the claim has been replaced.
+        """
         with writing(self._engine) as connection:
+            row = tables.lock(connection, table_id)
+            if claim is not None:
+                claims.check(connection, claim, row["name"])
             tables.drop(connection, table_id)
+            forget_dropped(connection, self._history_days)
 
     def tables(self) -> list[TableState]:
         """All tables, by name."""
@@ -250,8 +269,9 @@ class Store:
             return workers.idle(connection, but)
 
     def enter(self, claimant: Claimant) -> None:
-        """Count as a worker, until the heartbeat stops."""
+        """Count as a worker, until the heartbeat stops; old history of dropped tables is swept."""
         with writing(self._engine) as connection:
+            forget_dropped(connection, self._history_days)
             workers.enter(connection, claimant)
 
     def stay(self, claimant: Claimant, doing: str | None) -> bool:
@@ -317,11 +337,18 @@ class Store:
     ) -> int:
         """Write history, build, sources; close the intent; return the failures in a row.
 
+        What is too old is forgotten (see `forgetting`).
         Raises Held TAKEN_OVER, and writes nothing, if the claim has been replaced.
         """
         with writing(self._engine) as connection:
             return refreshes.record(
-                connection, claim, record, build, close_intent=close_intent, failures=failures
+                connection,
+                claim,
+                record,
+                build,
+                close_intent=close_intent,
+                failures=failures,
+                history_days=self._history_days,
             )
 
     def adopt_build(
@@ -331,13 +358,13 @@ class Store:
         with writing(self._engine) as connection:
             return refreshes.adopt(connection, build, claim=claim, refresh_id=refresh_id)
 
-    def builds(self, table_id: str, limit: int = 100) -> list[Build]:
-        """Every recorded state of the table, newest first."""
+    def builds(self, table_id: str, limit: int = KEPT_BUILDS) -> list[Build]:
+        """The recorded states of the table that are kept, newest first."""
         with reading(self._engine) as connection:
             return refreshes.builds(connection, table_id, limit)
 
     def history(self, table_id: str | None = None, limit: int = 50) -> list[RefreshRecord]:
-        """What was done to one table or to all, newest first; dropped ones included."""
+        """What was done to one table or to all, as recorded, newest first; dropped ones, too."""
         with reading(self._engine) as connection:
             return refreshes.history(connection, table_id, limit)
 

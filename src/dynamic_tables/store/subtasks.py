@@ -188,11 +188,13 @@ def _same_row(row: Mapping[Any, Any]) -> ColumnElement[bool]:
 
 
 def _same(subtask: Subtask) -> ColumnElement[bool]:
-    """This very claim: not the slice of another refresh, nor one that somebody else took."""
+    """This very claim: not the slice of another refresh, nor one that somebody else took (by the
+    same token, if the database lost it: see `claims`)."""
     return and_(
         _subtasks.c.table_id == subtask.table_id,
         _subtasks.c.slice_no == subtask.slice_no,
         _subtasks.c.token == subtask.token,
+        _subtasks.c.claimed_by == subtask.claimed_by,
         _subtasks.c.status == "claimed",
     )
 
@@ -218,9 +220,8 @@ def complete(connection: Connection, subtask: Subtask, result: SliceResult) -> b
         _subtasks.c.table_id == subtask.table_id, _subtasks.c.slice_no == subtask.slice_no
     )
     both = select(_subtasks).where(slice_).order_by(_subtasks.c.attempt)
-    rows = connection.execute(both.with_for_update(key_share=True)).mappings().all()
-    mine = [row for row in rows if row["token"] == subtask.token and row["status"] == "claimed"]
-    if not mine:
+    connection.execute(both.with_for_update(key_share=True))
+    if connection.execute(select(_subtasks.c.token).where(_same(subtask))).one_or_none() is None:
         return False
     connection.execute(delete(_subtasks).where(slice_, _subtasks.c.attempt != subtask.attempt))
     connection.execute(

@@ -1,0 +1,189 @@
+"""CREATE, ALTER, RENAME and DROP beside workers: who declares a table holds it until it stands."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+
+import dynamic_tables as dt
+from dynamic_tables.steps import Step, observing
+from dynamic_tables.store import Claim, Claimant
+from dynamic_tables.worker import Worker
+
+PATIENCE_S = 30
+OTHER = Claimant(owner="other", host="elsewhere", pid=1, expires_s=60.0)
+HERE = Claimant(owner="other", host=socket.gethostname(), pid=1, expires_s=60.0)
+SUM = "SELECT sum(amount) AS n FROM orders"
+MAX = "SELECT max(amount) AS n FROM orders"
+
+OpenLake = Callable[..., dt.DynamicTables]
+
+
+@pytest.fixture
+def tables(open_lake: OpenLake) -> dt.DynamicTables:
+    opened = open_lake()
+    opened.sql("CREATE TABLE orders AS SELECT 1 AS id, 10 AS amount")
+    return opened
+
+
+def worker(tables: dt.DynamicTables) -> Worker:
+    return tables.worker(slots=1, say=lambda _: None)
+
+
+class Rival:
+    """A worker that asks for the table, and takes it if it can, at every step until it is loaded;
+    it holds what it got for ever."""
+
+    def __init__(self, tables: dt.DynamicTables) -> None:
+        self._tables, self._asking = tables, worker(tables)
+        self.steps: list[Step] = []
+        self.got: list[tuple[Step, Claim]] = []
+
+    def __call__(self, step: Step, _table: str) -> None:
+        if step is Step.LOCKED or Step.RECORDED in self.steps:
+            return  # nobody reads the lake while a commit has its lock
+        self.steps.append(step)
+        self._asking.ask()
+        if found := self._tables.store.claim_next(OTHER):
+            self.got.append((step, found[0]))
+
+
+def test_no_worker_comes_between_create_and_its_load(tables: dt.DynamicTables) -> None:
+    with observing(rival := Rival(tables)):
+        declared = tables.create("fresh", SUM, trigger_on_change=True)
+    assert rival.got == []
+    assert {Step.DEFINED, Step.LAID_OUT, Step.CLAIMED, Step.RECORDED} <= set(rival.steps)
+    assert declared.report is not None
+    assert tables.read("fresh").fetchall() == [(10,)]
+    assert tables.store.claims() == []
+    assert {record.outcome for record in worker(tables).drain()} <= {"done"}  # what was asked for
+    assert tables.store.pending() == []
+
+
+def test_no_worker_comes_between_alter_and_its_load(tables: dt.DynamicTables) -> None:
+    tables.create("fresh", SUM, trigger_on_change=True)
+    tables.sql("INSERT INTO orders VALUES (2, 20)")  # a worker finds it due
+    with observing(rival := Rival(tables)):
+        tables.sql(f"CREATE OR ALTER DYNAMIC TABLE fresh TRIGGER ON CHANGE AS {MAX}")
+    assert rival.got == []
+    assert Step.RECORDED in rival.steps
+    assert tables.read("fresh").fetchall() == [(20,)]
+    assert tables.store.claims() == []
+
+
+def test_alter_that_fails_is_taken_back_before_a_worker_comes(tables: dt.DynamicTables) -> None:
+    tables.create("fresh", SUM, trigger_on_change=True)
+    tables.sql("INSERT INTO orders VALUES (2, 20)")
+    broken = "SELECT error('no') AS n FROM orders"
+    with observing(rival := Rival(tables)), pytest.raises(dt.RefreshFailed) as caught:
+        tables.sql(f"CREATE OR ALTER DYNAMIC TABLE fresh TRIGGER ON CHANGE AS {broken}")
+    assert [step for step, _ in rival.got if step is not Step.RELEASED] == []
+    assert "as they were" in (caught.value.hint or "")
+    assert tables.show("fresh").definition.query == SUM
+    assert tables.read("fresh").fetchall() == [(10,)]
+
+
+def taken(tables: dt.DynamicTables, at: Step) -> Callable[[Step, str], None]:
+    """At this step the creator is taken for dead, and another one takes the table."""
+    once = iter([True])
+
+    def observer(step: Step, _table: str) -> None:
+        if step is at and next(once, False):
+            table_id = tables.show("fresh").definition.table_id
+            tables.store.claim(table_id, "other", HERE, lambda *_: True)
+
+    return observer
+
+
+@pytest.mark.parametrize("at", [Step.DEFINED, Step.LAID_OUT, Step.PINNED])
+def test_a_creator_that_was_taken_for_dead_takes_nothing_back(
+    tables: dt.DynamicTables, at: Step
+) -> None:
+    """The successor has the table, and loads it; the creator says so."""
+    with observing(taken(tables, at)), pytest.raises(dt.Held) as caught:
+        tables.create("fresh", SUM, trigger_on_change=True)
+    assert caught.value.reason is dt.Reason.TAKEN_OVER
+    assert "the definition stands" in caught.value.message
+    (held,) = tables.store.claims()
+    assert held.owner == HERE.owner
+    tables.store.release(held)
+    done = worker(tables).drain()
+    assert [(record.table.name, record.outcome) for record in done] == [("fresh", "done")]
+    assert tables.read("fresh").fetchall() == [(10,)]
+
+
+def test_an_alterer_that_was_taken_for_dead_takes_nothing_back(tables: dt.DynamicTables) -> None:
+    tables.create("fresh", SUM, trigger_on_change=True)
+    with observing(taken(tables, Step.PINNED)), pytest.raises(dt.Held) as caught:
+        tables.sql(f"CREATE OR ALTER DYNAMIC TABLE fresh TRIGGER ON CHANGE AS {MAX}")
+    assert caught.value.reason is dt.Reason.TAKEN_OVER
+    assert tables.show("fresh").definition.query == MAX
+    (held,) = tables.store.claims()
+    tables.store.release(held)
+    tables.sql("INSERT INTO orders VALUES (2, 20)")
+    assert {record.outcome for record in worker(tables).drain()} == {"done"}
+    assert tables.read("fresh").fetchall() == [(20,)]
+
+
+def test_what_a_dead_creator_left_is_loaded_by_a_worker(tables: dt.DynamicTables) -> None:
+    """Of a process on another host only its claim tells, until it expires."""
+
+    class Died(BaseException):
+        """Stands for the end of the process."""
+
+    def dies(step: Step, _table: str) -> None:
+        if step is Step.DEFINED:
+            raise Died
+
+    with observing(dies), pytest.raises(Died):
+        tables.create("fresh", SUM, trigger_on_change=True)
+    table_id = tables.show("fresh").definition.table_id
+    left = Claimant(owner="dead", host="elsewhere", pid=1, expires_s=1.0)
+    tables.store.claim(table_id, "create", left)
+    assert worker(tables).drain() == []
+    while tables.store.holder(table_id) is not None:
+        time.sleep(0.02)
+    assert [record.outcome for record in worker(tables).drain()] == ["done"]
+    assert tables.read("fresh").fetchall() == [(10,)]
+
+
+CHANGES: dict[str, tuple[str, Callable[[dt.DynamicTables], object]]] = {
+    "create": ("lay_out", lambda tables: tables.create("fresh", SUM)),
+    "alter": ("save_definition", lambda tables: tables.alter("old", target_lag="1 hour")),
+    "redefine": (
+        "save_definition",
+        lambda tables: tables.sql(f"CREATE OR ALTER DYNAMIC TABLE old AS {MAX}"),
+    ),
+    "rename": ("unpublish", lambda tables: tables.sql("ALTER DYNAMIC TABLE old RENAME TO new")),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_long_statement_keeps_its_claims(
+    open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The lake takes long; the claims (of RENAME: those of the children, too) are kept alive."""
+    tables = open_lake(claim_expires_s=0.6)
+    tables.sql("CREATE TABLE orders AS SELECT 1 AS id, 10 AS amount")
+    tables.create("old", SUM)
+    if what == "rename":
+        tables.create("child", "SELECT n FROM old")
+    method, change = CHANGES[what]
+    act, kept = getattr(tables.lake, method), []
+
+    def slow(*args: object) -> object:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline and not kept:
+            claims = tables.store.claims()
+            beats = [claim.heartbeat_at > claim.claimed_at for claim in claims]
+            kept.extend([len(claims)] if all(beats) else [])
+            time.sleep(0.02)
+        return act(*args)
+
+    monkeypatch.setattr(tables.lake, method, slow)
+    change(tables)
+    assert kept == [2 if what == "rename" else 1]
+    assert tables.store.claims() == []
