@@ -31,6 +31,7 @@ MAY_PASS = frozenset(
         Reason.COMMIT_FAILED,
         Reason.DISK_FULL,
         Reason.ENGINE_FAILED,
+        Reason.ENGINE_GONE,
         Reason.HISTORY_GONE,
         Reason.INCOMPATIBLE_CUTS,
         Reason.INTERNAL,

@@ -24,7 +24,7 @@ from dynamic_tables.refresh.claims import BEATS_PER_EXPIRY, Heartbeats
 from dynamic_tables.refresh.context import Context, SliceNews, is_dead
 from dynamic_tables.refresh.failures import record_failure
 from dynamic_tables.refresh.freshness import Freshness, Observer
-from dynamic_tables.refresh.refusals import defect, sentence, upstream_failed
+from dynamic_tables.refresh.refusals import defect, engine_gone, sentence, upstream_failed
 from dynamic_tables.refresh.run import GraphRefresh, Request, new_refresh_id
 from dynamic_tables.refresh.subtasks import carry_out
 from dynamic_tables.schedule import JUDGED_BY, Pace, Schedule, Sighting, expected_s
@@ -32,7 +32,7 @@ from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim, PendingRefresh, WantedRefresh
 
 SCHEDULED = "schedule"  # the trigger in history
-GIVEN_BACK = frozenset({Reason.INTERRUPTED, Reason.STORE_BROKEN})  # others may do it
+GIVEN_BACK = frozenset({Reason.INTERRUPTED, Reason.STORE_BROKEN, Reason.ENGINE_GONE})  # to others
 
 
 class Worker:
@@ -56,6 +56,7 @@ class Worker:
         self._work = threading.Condition()  # there may be something in the queue
         self._doing: dict[int, str] = {}  # names of the tables under way, by token
         self._looks_since: float | None = None  # a look at the base tables may hang
+        self._died: DynamicTablesError | None = None  # the engine did, and this worker with it
 
     # The loop
 
@@ -75,6 +76,7 @@ class Worker:
                 waker.close()
         for slot in slots:
             slot.result()  # raises what ended it, if it was a defect
+        self._tell_death()
 
     def stop(self) -> None:
         """Take nothing new."""
@@ -89,7 +91,18 @@ class Worker:
             done: list[RefreshRecord] = []
             while not self._stop.is_set() and (found := self._take()) is not None:
                 done += self._execute(*found)
+        self._tell_death()
         return done
+
+    def _check_engine(self) -> None:
+        """Without an engine everything fails, and fast: take nothing more, others can do it."""
+        if not self._context.lake.is_alive():
+            self._died = engine_gone("worker")
+            self.stop()
+
+    def _tell_death(self) -> None:
+        if self._died is not None:
+            raise self._died
 
     def _turn(self) -> None:
         self._release_dead()
@@ -135,9 +148,12 @@ class Worker:
         self._doing[subtask.token] = f"{subtask.dynamic_table} (slice {subtask.slice_no})"
         try:
             with self._hearts.kept(subtask):
-                return carry_out(self._context, subtask)
+                counts = carry_out(self._context, subtask)
         finally:
             del self._doing[subtask.token]
+        if not counts:
+            self._check_engine()
+        return counts
 
     def _surviving(self, action: Callable[[], bool | None]) -> bool:
         """A store or lake that is away for a while ends no worker: it looks again later."""
@@ -147,6 +163,7 @@ class Worker:
             self._say(str(error))
         except self._context.lake.faults as error:
             self._say(str(self._context.lake.told(error, about="worker")))
+        self._check_engine()
         return False
 
     def _wake_slots(self) -> None:
@@ -267,6 +284,8 @@ class Worker:
                 records = self._refreshed(claim, wanted, state)
             for record in records:
                 self._tell(record)
+            if any(record.reason is Reason.ENGINE_GONE for record in records):
+                self._check_engine()
             self._settle(claim, wanted, records)
             reached(Step.RELEASED, name)
         finally:

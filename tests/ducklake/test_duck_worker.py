@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+import duckdb
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.model import Status
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
@@ -198,6 +200,57 @@ def test_five_failures_suspend_and_resume_cascades(tables: dt.DynamicTables) -> 
     assert tables.show("broken").status is Status.ACTIVE
     assert tables.show("also").status is Status.ACTIVE
     assert tables.show("total").status is Status.SUSPENDED  # by hand: left alone
+
+
+def die(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the engine answers nothing: its process is gone."""
+
+    def refuse(*_args: object) -> None:
+        raise duckdb.ConnectionException("Connection refused")
+
+    monkeypatch.setattr(Connection, "execute", refuse)
+    monkeypatch.setattr(Connection, "sql", refuse)
+    assert not tables.lake.is_alive()
+
+
+@pytest.mark.parametrize("step", [Step.CLAIMED, Step.PINNED, Step.INTENDED])
+def test_a_dead_engine_is_no_tables_failure(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, step: Step
+) -> None:
+    """The worker ends and says so; what it was at is free for others, and nothing is counted."""
+    insert(tables, 5)
+    died, said = iter([True]), list[str]()
+    one = worker(tables, said)
+
+    def observer(at: Step, _table: str) -> None:
+        if at is step and next(died, False):
+            die(tables, monkeypatch)
+
+    with observing(observer), pytest.raises(dt.DynamicTablesError) as caught:
+        one.run()
+    assert (caught.value.reason, caught.value.exit_code) == (dt.Reason.ENGINE_GONE, 1)
+    monkeypatch.undo()
+    assert [(state.failures, state.status) for state in tables.list()] == [(0, "active")] * 4
+    assert tables.store.claims() == tables.store.workers() == []
+    assert len(tables.store.pending()) == 3
+    assert {record.reason for record in tables.history() if record.outcome == "failed"} == {
+        "ENGINE_GONE"
+    }
+    assert len(worker(tables).drain()) == 3
+    assert tables.read("total").fetchall() == [(15,)]
+
+
+@pytest.mark.parametrize("how", ["run", "drain"])
+def test_with_a_dead_engine_nothing_is_due(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    die(tables, monkeypatch)
+    one = worker(tables)
+    with pytest.raises(dt.DynamicTablesError) as caught:
+        getattr(one, how)()
+    assert caught.value.reason is dt.Reason.ENGINE_GONE
+    assert tables.store.pending() == tables.store.workers() == []
+    assert [state.behind_since for state in tables.store.tables()] == [None] * 4
 
 
 def test_a_worker_works_until_it_is_stopped(tables: dt.DynamicTables) -> None:

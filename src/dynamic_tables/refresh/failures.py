@@ -8,6 +8,7 @@ from dynamic_tables.errors import DynamicTablesError, Held
 from dynamic_tables.model import RefreshRecord, Status
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
+from dynamic_tables.refresh.refusals import engine_gone
 from dynamic_tables.store import Claim
 
 NOT_COUNTED = frozenset(
@@ -19,6 +20,7 @@ NOT_COUNTED = frozenset(
         Reason.SUSPENDED,
         Reason.DISK_FULL,
         Reason.STORE_BROKEN,
+        Reason.ENGINE_GONE,
     }
 )  # fmt: skip  not the table's fault
 
@@ -28,8 +30,13 @@ def record_failure(
 ) -> RefreshRecord:
     """Write it down; too many failures in a row suspend the table.
 
-    Who has lost the claim meanwhile only tells history: the table is another's to judge.
+    Who has lost the claim meanwhile only tells history: the table is another's to judge. Nor does
+    a table fail whose engine is dead: whatever was tried there would fail.
     """
+    if error.reason not in NOT_COUNTED and not context.lake.is_alive():
+        error = engine_gone(str(record.table))
+        told = f"{error.message} ({record.error})"
+        record = replace(record, reason=error.reason, error=told, note=error.hint)
     counted = error.reason not in NOT_COUNTED
     store = context.store
     if store.table_by_id(record.table_id) is None:
