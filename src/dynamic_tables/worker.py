@@ -56,6 +56,7 @@ class Worker:
         self._work = threading.Condition()  # there may be something in the queue
         self._doing: dict[int, str] = {}  # names of the tables under way, by token
         self._looks_since: float | None = None  # a look at the base tables may hang
+        self._looks = True  # at the base tables, whenever it leads
         self._died: DynamicTablesError | None = None  # the engine did, and this worker with it
 
     # The loop
@@ -74,6 +75,7 @@ class Worker:
             finally:
                 self.stop()
                 waker.close()
+                self._surviving(self._let_others_look)
         for slot in slots:
             slot.result()  # raises what ended it, if it was a defect
         self._tell_death()
@@ -88,6 +90,8 @@ class Worker:
         with self._counted(), self._hearts.beating():
             self._release_dead()
             self.ask()
+            self._looks = False
+            self._let_others_look()
             done: list[RefreshRecord] = []
             while not self._stop.is_set() and (found := self._take()) is not None:
                 done += self._execute(*found)
@@ -103,6 +107,12 @@ class Worker:
     def _tell_death(self) -> None:
         if self._died is not None:
             raise self._died
+
+    def _let_others_look(self) -> None:
+        """Who ends when its tables are through looks no more: to the end of the row."""
+        me = self._context.claimant
+        if (self._stop.is_set() or not self._looks) and self._store.leads(me.owner):
+            self._store.enter(me)
 
     def _turn(self) -> None:
         self._release_dead()
@@ -198,6 +208,7 @@ class Worker:
         stayed = self._store.stay(me, self._doing_now())
         if since is not None and time.monotonic() - since > me.expires_s:
             self._store.enter(me)  # at the end of the row
+        self._let_others_look()
         if not stayed:
             try:
                 self._check_alone()

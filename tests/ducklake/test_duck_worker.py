@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -339,6 +340,29 @@ def test_who_hangs_while_it_looks_lets_others_look(
     first._turn()
     first._stay()
     assert tables.store.leads(second.owner)
+
+
+@pytest.mark.parametrize("how", ["run", "drain"])
+def test_who_only_ends_its_tables_lets_others_look(tables: dt.DynamicTables, how: str) -> None:
+    """Its last refresh may take hours; it stays among the workers, and leads no more."""
+    insert(tables, 5)
+    one, other = worker(tables), Claimant(owner="b", host="b", pid=-1, expires_s=60.0)
+    leads, main = [], threading.current_thread()
+
+    def observer(step: Step, _table: str) -> None:
+        if step is Step.PINNED and not leads:
+            tables.store.enter(other)
+            one.stop()
+            if threading.current_thread() is main:
+                one._stay()
+            deadline = time.monotonic() + 60
+            while not tables.store.leads(other.owner) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            leads.append([found.owner for found in tables.store.workers()])
+
+    with observing(observer):
+        getattr(one, how)()
+    assert leads == [[other.owner, one._context.claimant.owner]]
 
 
 def test_the_time_is_the_stores(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:
