@@ -345,7 +345,7 @@ class Worker:
             error=sentence(error, state.definition),
             note=error.hint,
         )
-        return record_failure(self._context, record, error, claim)
+        return record_failure(self._context, record, error, claim, state)
 
     def _settle(
         self, claim: Claim, wanted: PendingRefresh, records: Iterable[RefreshRecord]

@@ -314,14 +314,25 @@ class Store:
         *,
         close_intent: int | None,
         failures: Failures,
+        suspend_at: int | None = None,
+        read: TableState | None = None,
     ) -> int:
-        """Write history, build, sources; close the intent; return the failures in a row.
+        """Write history, build, sources; close the intent; return the failures in a row, so many
+        of which as `suspend_at` suspend the table.
 
-        Raises Held TAKEN_OVER, and writes nothing, if the claim has been replaced.
+        Raises Held TAKEN_OVER, and writes nothing, if the claim has been replaced. Without a claim,
+        history alone is written if anything happened to the table since it was `read`.
         """
         with writing(self._engine) as connection:
             return refreshes.record(
-                connection, claim, record, build, close_intent=close_intent, failures=failures
+                connection,
+                claim,
+                record,
+                build,
+                close_intent=close_intent,
+                failures=failures,
+                suspend_at=suspend_at,
+                read=read,
             )
 
     def adopt_build(
