@@ -190,7 +190,7 @@ class Worker:
 
         def stay() -> None:
             while not ended.wait(me.expires_s / BEATS_PER_EXPIRY):
-                self._surviving(self._stay)
+                self._beat()
 
         thread = threading.Thread(target=stay, name="worker heartbeat", daemon=True)
         thread.start()
@@ -200,6 +200,16 @@ class Worker:
             ended.set()
             thread.join()
             self._surviving(lambda: self._store.leave(me.owner))
+
+    def _beat(self) -> None:
+        """Whatever a heartbeat meets, the next one may do better: a worker whose heart stands
+        still would look dead to all others, and know nothing of it."""
+        try:
+            self._stay()
+        except DynamicTablesError as error:
+            self._say(str(error))
+        except Exception as error:  # noqa: BLE001
+            self._say(str(defect("heartbeat", error)))
 
     def _stay(self) -> None:
         """One heartbeat. Who hangs while it looks lets another one look; who was taken for gone

@@ -365,6 +365,23 @@ def test_who_only_ends_its_tables_lets_others_look(tables: dt.DynamicTables, how
     assert leads == [[other.owner, one._context.claimant.owner]]
 
 
+def test_a_workers_heart_beats_on_whatever_it_meets(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    one = worker(tables, said)
+
+    def stay(*_args: object) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(tables.store, "stay", stay)
+    one._beat()
+    assert "a defect" in said[0]
+    monkeypatch.undo()
+    one._beat()
+    assert len(said) == 1
+
+
 def test_the_time_is_the_stores(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host whose clock is wrong pins the clock where all others do."""
     tables.create("dated", "SELECT id FROM orders WHERE current_date > DATE '2000-01-01'")
