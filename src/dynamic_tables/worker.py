@@ -47,7 +47,7 @@ class Worker:
         tell: Callable[[RefreshRecord], None] = lambda _record: None,
         hear: Callable[[SliceNews], None] = lambda _news: None,
     ) -> None:
-        context = replace(context, tell=hear)
+        context = replace(context, tell=hear, completed=tell)
         self._context, self._store = context, context.store
         self._pace = Pace.of(context.settings)
         self._slots, self._say, self._tell = slots, say, tell

@@ -126,7 +126,8 @@ def test_a_fault_of_the_query_waits_for_other_data(tables: dt.DynamicTables) -> 
 def test_a_lost_claim_and_its_successor(tables: dt.DynamicTables) -> None:
     """A worker is paused at a step until another one took over: it changes nothing any more."""
     insert(tables, 50)
-    first, second = worker(tables), worker(tables)
+    told: list[dt.RefreshRecord] = []
+    first, second = worker(tables), tables.worker(slots=1, say=print, tell=told.append)
     taken: list[dt.RefreshRecord] = []
     paused = iter([True])
 
@@ -144,6 +145,8 @@ def test_a_lost_claim_and_its_successor(tables: dt.DynamicTables) -> None:
         done = first.drain()
     assert [record.outcome for record in taken if record.table.name == "top"] == ["done"]
     assert [record.reason for record in done if record.table.name == "top"] == ["TAKEN_OVER"]
+    reasons = [record.reason for record in told if record.table.name == "top"]
+    assert reasons == ["RECOVERED", "NOT_MOVED"]  # whoever counts hears of both
     assert tables.read("top").fetchall() == [(50,)]
     assert tables.verify("top").ok
     assert tables.store.pending() == tables.store.claims() == []
