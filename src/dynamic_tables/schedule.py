@@ -96,6 +96,10 @@ class Schedule:
         taken = free | self._graph.ancestors(free)
         return [key for key in self._graph.order(taken) if key not in queued]
 
+    def may_try(self, table_id: str) -> bool:
+        """Whether the table itself may be refreshed now, due or not."""
+        return not self._barred({table_id})
+
     def _barred(self, table_ids: Collection[str]) -> bool:
         return any(
             key not in self._sightings

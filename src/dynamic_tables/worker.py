@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
+from dynamic_tables.asking import Asking
 from dynamic_tables.errors import DynamicTablesError, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Action, Outcome, RefreshRecord, TableState
@@ -23,15 +24,13 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.claims import BEATS_PER_EXPIRY, Heartbeats
 from dynamic_tables.refresh.context import Context, SliceNews, is_dead
 from dynamic_tables.refresh.failures import record_failure
-from dynamic_tables.refresh.freshness import Freshness, Observer
 from dynamic_tables.refresh.refusals import defect, engine_gone, sentence, upstream_failed
-from dynamic_tables.refresh.run import GraphRefresh, Request, new_refresh_id
+from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.refresh.subtasks import carry_out
-from dynamic_tables.schedule import JUDGED_BY, Pace, Schedule, Sighting, expected_s
+from dynamic_tables.schedule import Pace
 from dynamic_tables.steps import Step, reached
-from dynamic_tables.store import Claim, PendingRefresh, WantedRefresh
+from dynamic_tables.store import Claim, PendingRefresh
 
-SCHEDULED = "schedule"  # the trigger in history
 GIVEN_BACK = frozenset({Reason.INTERRUPTED, Reason.STORE_BROKEN, Reason.ENGINE_GONE})  # to others
 
 
@@ -50,6 +49,7 @@ class Worker:
         context = replace(context, tell=hear, completed=tell)
         self._context, self._store = context, context.store
         self._pace = Pace.of(context.settings)
+        self._asking = Asking(context, self._pace)
         self._slots, self._say, self._tell = slots, say, tell
         self._hearts = Heartbeats(context)
         self._stop = threading.Event()
@@ -263,30 +263,8 @@ class Worker:
     # Asking
 
     def ask(self) -> list[str]:
-        """Queue up what is due, all of it at one cut; the ids come back, parents first."""
-        self._context.catch_up()
-        queued = {item.table_id for item in self._store.pending()}
-        states = {state.definition.table_id: state for state in self._store.tables()}
-        graph = Graph(state.definition for state in states.values())
-        now = self._store.now()
-        seen = Observer(self._context.lake, graph, now).look(states)
-        self._store.saw(seen.behind_since, {key: s.refreshed_at for key, s in states.items()})
-        sightings = {key: self._sighting(states[key], seen) for key in seen.behind_since}
-        due = Schedule(graph, sightings, now, self._pace).due(queued)
-        if due:
-            self._store.request(*_wanted(due, seen))
-        return due
-
-    def _sighting(self, state: TableState, seen: Freshness) -> Sighting:
-        table_id = state.definition.table_id
-        behind = seen.behind_since[table_id]
-        past = self._store.history(table_id, JUDGED_BY) if behind else ()
-        return Sighting(
-            state=state,
-            behind_since=behind,
-            versions=seen.below[table_id],
-            takes_s=expected_s(past),
-        )
+        """Queue up what is due; the ids come back."""
+        return self._asking.ask()
 
     # Refreshing
 
@@ -380,17 +358,3 @@ class Worker:
         for table_id in self._store.withdraw(claim, below):
             state, item = states[table_id], waiting[table_id]
             self._tell(self._failed(state, item, upstream_failed(state.definition, above)))
-
-
-def _wanted(due: Iterable[str], seen: Freshness) -> list[WantedRefresh]:
-    refresh_id = new_refresh_id()
-    return [
-        WantedRefresh(
-            table_id=table_id,
-            refresh_id=refresh_id,
-            trigger=SCHEDULED,
-            cut=seen.cut,
-            behind_since=seen.behind_since[table_id],
-        )
-        for table_id in due
-    ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Update, delete, select, update
 
+from dynamic_tables.model import Intent, Status
 from dynamic_tables.store import claims, schema, tables
 from dynamic_tables.store.engine import (
     database_now,
@@ -25,6 +26,7 @@ from dynamic_tables.store.records import (
     Claimant,
     PendingRefresh,
     WantedRefresh,
+    intent_of,
     pending_of,
     request_row,
 )
@@ -33,6 +35,7 @@ _pending = schema.pending_refreshes
 _claims = schema.refresh_claims
 _tables = schema.dynamic_tables
 _dependencies = schema.dependencies
+_intents = schema.refresh_intents
 
 
 def _free() -> Select[Any]:
@@ -142,6 +145,19 @@ def withdraw(connection: Connection, claim: Claim, table_ids: Sequence[str]) -> 
     waiting = (_pending.c.refresh_id == claim.refresh_id, _pending.c.token.is_(None))
     gone = delete(_pending).where(*waiting, _pending.c.table_id.in_(table_ids))
     return set(connection.scalars(gone.returning(_pending.c.table_id)))
+
+
+def left_open(connection: Connection) -> list[Intent]:
+    """Shared refreshes of active tables that nobody is at, and that no request brings back."""
+    held = select(_claims.c.table_id).where(_claims.c.expires_at > database_now())
+    active = select(_tables.c.table_id).where(_tables.c.status == Status.ACTIVE.value)
+    found = select(_intents).where(
+        _intents.c.table_id.in_(active),
+        _intents.c.table_id.not_in(held),
+        _intents.c.table_id.not_in(select(_pending.c.table_id)),
+    )
+    opened = [intent_of(row) for row in connection.execute(found).mappings()]
+    return [intent for intent in opened if intent.slicing is not None]
 
 
 def everything(connection: Connection) -> list[PendingRefresh]:

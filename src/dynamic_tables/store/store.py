@@ -201,6 +201,11 @@ class Store:
         with reading(self._engine) as connection:
             return queue.everything(connection)
 
+    def left_open(self) -> list[Intent]:
+        """Shared refreshes that nobody is at, and that nobody has asked for."""
+        with reading(self._engine) as connection:
+            return queue.left_open(connection)
+
     # Slices.
 
     def open_slices(
