@@ -27,7 +27,7 @@ from dynamic_tables.refresh.failures import record_failure
 from dynamic_tables.refresh.refusals import defect, engine_gone, sentence, upstream_failed
 from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.refresh.subtasks import carry_out
-from dynamic_tables.schedule import Pace
+from dynamic_tables.schedule import Pace, retry_after
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim, PendingRefresh
 
@@ -93,8 +93,14 @@ class Worker:
             self._looks = False
             self._let_others_look()
             done: list[RefreshRecord] = []
+            tried: set[int] = set()  # what was handed back is left to later ones
             while not self._stop.is_set() and (found := self._take()) is not None:
-                done += self._execute(*found)
+                claim, wanted = found
+                if wanted.request_no in tried:
+                    self._store.hand_back(claim)
+                    break
+                tried.add(wanted.request_no)
+                done += self._execute(claim, wanted)
         self._tell_death()
         return done
 
@@ -341,7 +347,8 @@ class Worker:
         """End the request, or leave it to others; what waits for a table that failed is told."""
         mine = next((record for record in records if record.table_id == wanted.table_id), None)
         if mine is not None and mine.reason in GIVEN_BACK:
-            self._store.hand_back(claim)
+            wait_s = retry_after(wanted.returned + 1, self._pace)  # else it would come at once
+            self._store.hand_back(claim, wait_s)
             return
         if mine is not None and mine.outcome is not Outcome.DONE:
             self._fail_below(claim, mine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import duckdb
@@ -15,6 +16,8 @@ from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.model import Status
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
+from dynamic_tables.store.engine import writing
+from dynamic_tables.store.schema import pending_refreshes
 from dynamic_tables.worker import Worker
 from postgres import Postgres
 
@@ -240,8 +243,49 @@ def test_a_dead_engine_is_no_tables_failure(
     assert {record.reason for record in tables.history() if record.outcome == "failed"} == {
         "ENGINE_GONE"
     }
+    assert [item.returned for item in tables.store.pending()].count(1) == 1
+    time_passes(tables)
     assert len(worker(tables).drain()) == 3
     assert tables.read("total").fetchall() == [(15,)]
+
+
+def time_passes(tables: dt.DynamicTables) -> None:
+    """What was handed back may be taken again."""
+    with writing(tables.store._engine) as connection:
+        connection.execute(pending_refreshes.update().values(not_before=None))
+
+
+@pytest.mark.parametrize("retry_s", [10.0, 0.0])
+def test_what_is_handed_back_does_not_come_again_at_once(
+    tables: dt.DynamicTables, retry_s: float
+) -> None:
+    """Nor does it keep those who drain the queue, however short the wait is."""
+    insert(tables, 5)
+    tried: list[str] = []
+
+    def observer(step: Step, table: str) -> None:
+        if step is Step.PINNED and table.endswith("top"):
+            tried.append(table)
+            raise dt.SetupError("away", reason=dt.Reason.STORE_BROKEN, about="store")
+
+    one = worker(tables)
+    one._pace = replace(one._pace, retry_s=retry_s)
+    with observing(observer):
+        one.drain()
+    assert len(tried) == 1
+    time_passes(tables)
+    with observing(observer):
+        one.drain()
+    assert len(tried) == 2
+    if retry_s:
+        [waiting] = tables.store.pending()
+        assert waiting.not_before is not None
+        assert waiting.returned == 2
+        assert waiting.not_before - tables.store.now() > timedelta(seconds=retry_s)  # doubled
+    time_passes(tables)
+    worker(tables).drain()
+    assert tables.store.pending() == []
+    assert (tables.show("top").failures, tables.read("top").fetchall()) == (0, [(10,)])
 
 
 @pytest.mark.parametrize("how", ["run", "drain"])

@@ -186,10 +186,11 @@ class Store:
         with writing(self._engine) as connection:
             return queue.finish(connection, claim, done)
 
-    def hand_back(self, claim: Claim) -> bool:
-        """Leave the request to others and give the claim back; False if the claim was lost."""
+    def hand_back(self, claim: Claim, after_s: float = 0.0) -> bool:
+        """Leave the request to others, not before so many seconds, and give the claim back; False
+        if the claim was lost."""
         with writing(self._engine) as connection:
-            return queue.hand_back(connection, claim)
+            return queue.hand_back(connection, claim, after_s)
 
     def withdraw(self, claim: Claim, table_ids: Sequence[str]) -> set[str]:
         """Take back requests of the claim's refresh that nobody has begun; none if it was lost."""
