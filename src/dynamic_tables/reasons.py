@@ -50,6 +50,7 @@ class Reason(StrEnum):
     TAKEN_OVER = "TAKEN_OVER"  # another process completed this refresh meanwhile
     QUERY_FAILED = "QUERY_FAILED"  # Spark could not run the query
     ENGINE_FAILED = "ENGINE_FAILED"  # the engine broke down: an executor, its memory, a connection
+    ENGINE_GONE = "ENGINE_GONE"  # the engine itself died: its JVM, its context, its database
     COMMIT_FAILED = "COMMIT_FAILED"  # the rows were computed but could not be committed
     SUBTASKS_LOST = "SUBTASKS_LOST"  # worker after worker vanished with the same slice
     SLICE_DAMAGED = "SLICE_DAMAGED"  # a slice is not in the lake as it was computed

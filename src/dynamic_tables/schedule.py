@@ -31,6 +31,7 @@ MAY_PASS = frozenset(
         Reason.COMMIT_FAILED,
         Reason.DISK_FULL,
         Reason.ENGINE_FAILED,
+        Reason.ENGINE_GONE,
         Reason.HISTORY_GONE,
         Reason.INCOMPATIBLE_CUTS,
         Reason.INTERNAL,
@@ -94,6 +95,10 @@ class Schedule:
         free = {key for key in ripe if not self._barred({key} | self._graph.ancestors([key]))}
         taken = free | self._graph.ancestors(free)
         return [key for key in self._graph.order(taken) if key not in queued]
+
+    def may_try(self, table_id: str) -> bool:
+        """Whether the table itself may be refreshed now, due or not."""
+        return not self._barred({table_id})
 
     def _barred(self, table_ids: Collection[str]) -> bool:
         return any(

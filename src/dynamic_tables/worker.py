@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
+from dynamic_tables.asking import Asking
 from dynamic_tables.errors import DynamicTablesError, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Action, Outcome, RefreshRecord, TableState
@@ -23,16 +24,14 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.claims import BEATS_PER_EXPIRY, Heartbeats
 from dynamic_tables.refresh.context import Context, SliceNews, is_dead
 from dynamic_tables.refresh.failures import record_failure
-from dynamic_tables.refresh.freshness import Freshness, Observer
-from dynamic_tables.refresh.refusals import defect, sentence, upstream_failed
-from dynamic_tables.refresh.run import GraphRefresh, Request, new_refresh_id
+from dynamic_tables.refresh.refusals import defect, engine_gone, sentence, upstream_failed
+from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.refresh.subtasks import carry_out
-from dynamic_tables.schedule import JUDGED_BY, Pace, Schedule, Sighting, expected_s
+from dynamic_tables.schedule import Pace, retry_after
 from dynamic_tables.steps import Step, reached
-from dynamic_tables.store import Claim, PendingRefresh, WantedRefresh
+from dynamic_tables.store import Claim, PendingRefresh
 
-SCHEDULED = "schedule"  # the trigger in history
-GIVEN_BACK = frozenset({Reason.INTERRUPTED, Reason.STORE_BROKEN})  # others may do it
+GIVEN_BACK = frozenset({Reason.INTERRUPTED, Reason.STORE_BROKEN, Reason.ENGINE_GONE})  # to others
 
 
 class Worker:
@@ -47,15 +46,18 @@ class Worker:
         tell: Callable[[RefreshRecord], None] = lambda _record: None,
         hear: Callable[[SliceNews], None] = lambda _news: None,
     ) -> None:
-        context = replace(context, tell=hear)
+        context = replace(context, tell=hear, completed=tell)
         self._context, self._store = context, context.store
         self._pace = Pace.of(context.settings)
+        self._asking = Asking(context, self._pace)
         self._slots, self._say, self._tell = slots, say, tell
         self._hearts = Heartbeats(context)
         self._stop = threading.Event()
         self._work = threading.Condition()  # there may be something in the queue
         self._doing: dict[int, str] = {}  # names of the tables under way, by token
         self._looks_since: float | None = None  # a look at the base tables may hang
+        self._looks = True  # at the base tables, whenever it leads
+        self._died: DynamicTablesError | None = None  # the engine did, and this worker with it
 
     # The loop
 
@@ -73,8 +75,10 @@ class Worker:
             finally:
                 self.stop()
                 waker.close()
+                self._surviving(self._let_others_look)
         for slot in slots:
             slot.result()  # raises what ended it, if it was a defect
+        self._tell_death()
 
     def stop(self) -> None:
         """Take nothing new."""
@@ -86,10 +90,35 @@ class Worker:
         with self._counted(), self._hearts.beating():
             self._release_dead()
             self.ask()
+            self._looks = False
+            self._let_others_look()
             done: list[RefreshRecord] = []
+            tried: set[int] = set()  # what was handed back is left to later ones
             while not self._stop.is_set() and (found := self._take()) is not None:
-                done += self._execute(*found)
+                claim, wanted = found
+                if wanted.request_no in tried:
+                    self._store.hand_back(claim)
+                    break
+                tried.add(wanted.request_no)
+                done += self._execute(claim, wanted)
+        self._tell_death()
         return done
+
+    def _check_engine(self) -> None:
+        """Without an engine everything fails, and fast: take nothing more, others can do it."""
+        if not self._context.lake.is_alive():
+            self._died = engine_gone("worker")
+            self.stop()
+
+    def _tell_death(self) -> None:
+        if self._died is not None:
+            raise self._died
+
+    def _let_others_look(self) -> None:
+        """Who ends when its tables are through looks no more: to the end of the row."""
+        me = self._context.claimant
+        if (self._stop.is_set() or not self._looks) and self._store.leads(me.owner):
+            self._store.enter(me)
 
     def _turn(self) -> None:
         self._release_dead()
@@ -135,9 +164,12 @@ class Worker:
         self._doing[subtask.token] = f"{subtask.dynamic_table} (slice {subtask.slice_no})"
         try:
             with self._hearts.kept(subtask):
-                return carry_out(self._context, subtask)
+                counts = carry_out(self._context, subtask)
         finally:
             del self._doing[subtask.token]
+        if not counts:
+            self._check_engine()
+        return counts
 
     def _surviving(self, action: Callable[[], bool | None]) -> bool:
         """A store or lake that is away for a while ends no worker: it looks again later."""
@@ -147,6 +179,7 @@ class Worker:
             self._say(str(error))
         except self._context.lake.faults as error:
             self._say(str(self._context.lake.told(error, about="worker")))
+        self._check_engine()
         return False
 
     def _wake_slots(self) -> None:
@@ -163,7 +196,7 @@ class Worker:
 
         def stay() -> None:
             while not ended.wait(me.expires_s / BEATS_PER_EXPIRY):
-                self._surviving(self._stay)
+                self._beat()
 
         thread = threading.Thread(target=stay, name="worker heartbeat", daemon=True)
         thread.start()
@@ -174,6 +207,16 @@ class Worker:
             thread.join()
             self._surviving(lambda: self._store.leave(me.owner))
 
+    def _beat(self) -> None:
+        """Whatever a heartbeat meets, the next one may do better: a worker whose heart stands
+        still would look dead to all others, and know nothing of it."""
+        try:
+            self._stay()
+        except DynamicTablesError as error:
+            self._say(str(error))
+        except Exception as error:  # noqa: BLE001
+            self._say(str(defect("heartbeat", error)))
+
     def _stay(self) -> None:
         """One heartbeat. Who hangs while it looks lets another one look; who was taken for gone
         may not be alone any more."""
@@ -181,6 +224,7 @@ class Worker:
         stayed = self._store.stay(me, self._doing_now())
         if since is not None and time.monotonic() - since > me.expires_s:
             self._store.enter(me)  # at the end of the row
+        self._let_others_look()
         if not stayed:
             try:
                 self._check_alone()
@@ -225,30 +269,8 @@ class Worker:
     # Asking
 
     def ask(self) -> list[str]:
-        """Queue up what is due, all of it at one cut; the ids come back, parents first."""
-        self._context.catch_up()
-        queued = {item.table_id for item in self._store.pending()}
-        states = {state.definition.table_id: state for state in self._store.tables()}
-        graph = Graph(state.definition for state in states.values())
-        now = self._store.now()
-        seen = Observer(self._context.lake, graph, now).look(states)
-        self._store.saw(seen.behind_since, {key: s.refreshed_at for key, s in states.items()})
-        sightings = {key: self._sighting(states[key], seen) for key in seen.behind_since}
-        due = Schedule(graph, sightings, now, self._pace).due(queued)
-        if due:
-            self._store.request(*_wanted(due, seen))
-        return due
-
-    def _sighting(self, state: TableState, seen: Freshness) -> Sighting:
-        table_id = state.definition.table_id
-        behind = seen.behind_since[table_id]
-        past = self._store.history(table_id, JUDGED_BY) if behind else ()
-        return Sighting(
-            state=state,
-            behind_since=behind,
-            versions=seen.below[table_id],
-            takes_s=expected_s(past),
-        )
+        """Queue up what is due; the ids come back."""
+        return self._asking.ask()
 
     # Refreshing
 
@@ -267,6 +289,8 @@ class Worker:
                 records = self._refreshed(claim, wanted, state)
             for record in records:
                 self._tell(record)
+            if any(record.reason is Reason.ENGINE_GONE for record in records):
+                self._check_engine()
             self._settle(claim, wanted, records)
             reached(Step.RELEASED, name)
         finally:
@@ -315,7 +339,7 @@ class Worker:
             error=sentence(error, state.definition),
             note=error.hint,
         )
-        return record_failure(self._context, record, error, claim)
+        return record_failure(self._context, record, error, claim, state)
 
     def _settle(
         self, claim: Claim, wanted: PendingRefresh, records: Iterable[RefreshRecord]
@@ -323,7 +347,8 @@ class Worker:
         """End the request, or leave it to others; what waits for a table that failed is told."""
         mine = next((record for record in records if record.table_id == wanted.table_id), None)
         if mine is not None and mine.reason in GIVEN_BACK:
-            self._store.hand_back(claim)
+            wait_s = retry_after(wanted.returned + 1, self._pace)  # else it would come at once
+            self._store.hand_back(claim, wait_s)
             return
         if mine is not None and mine.outcome is not Outcome.DONE:
             self._fail_below(claim, mine)
@@ -340,17 +365,3 @@ class Worker:
         for table_id in self._store.withdraw(claim, below):
             state, item = states[table_id], waiting[table_id]
             self._tell(self._failed(state, item, upstream_failed(state.definition, above)))
-
-
-def _wanted(due: Iterable[str], seen: Freshness) -> list[WantedRefresh]:
-    refresh_id = new_refresh_id()
-    return [
-        WantedRefresh(
-            table_id=table_id,
-            refresh_id=refresh_id,
-            trigger=SCHEDULED,
-            cut=seen.cut,
-            behind_since=seen.behind_since[table_id],
-        )
-        for table_id in due
-    ]

@@ -20,11 +20,11 @@ from harness import PATIENCE_S, run_victim, start_victim, wait_until_stopped
 from sliced import AnyStep, SlicedLake, overtaken, sliced_lake
 from victim import EXPIRES_S
 
+from dynamic_tables.asking import _at_one_cut
 from dynamic_tables.lake.log import commits_between
 from dynamic_tables.refresh.freshness import Observer
 from dynamic_tables.steps import SliceStep, Step, observing
 from dynamic_tables.store import Subtask
-from dynamic_tables.worker import _wanted
 from postgres import Postgres
 
 pytestmark = pytest.mark.spark
@@ -146,7 +146,7 @@ def succeeded(lake: SlicedLake, names: list[str]) -> None:
     states = {state.definition.table_id: state for state in tables.list()}
     seen = Observer(tables.lake, tables.graph(), store.now()).look(states)
     wanted = {tables.show(name).definition.table_id for name in names}
-    store.request(*_wanted(wanted, seen))
+    store.request(*_at_one_cut(wanted, seen))
     deadline = time.monotonic() + PATIENCE_S
     while wanted & {item.table_id for item in (*store.claims(), *store.pending())}:
         assert time.monotonic() < deadline, (store.claims(), store.pending())

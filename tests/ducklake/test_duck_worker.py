@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+import duckdb
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.model import Status
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
+from dynamic_tables.store.engine import writing
+from dynamic_tables.store.schema import pending_refreshes
 from dynamic_tables.worker import Worker
 from postgres import Postgres
 
@@ -123,7 +129,8 @@ def test_a_fault_of_the_query_waits_for_other_data(tables: dt.DynamicTables) -> 
 def test_a_lost_claim_and_its_successor(tables: dt.DynamicTables) -> None:
     """A worker is paused at a step until another one took over: it changes nothing any more."""
     insert(tables, 50)
-    first, second = worker(tables), worker(tables)
+    told: list[dt.RefreshRecord] = []
+    first, second = worker(tables), tables.worker(slots=1, say=print, tell=told.append)
     taken: list[dt.RefreshRecord] = []
     paused = iter([True])
 
@@ -141,6 +148,8 @@ def test_a_lost_claim_and_its_successor(tables: dt.DynamicTables) -> None:
         done = first.drain()
     assert [record.outcome for record in taken if record.table.name == "top"] == ["done"]
     assert [record.reason for record in done if record.table.name == "top"] == ["TAKEN_OVER"]
+    reasons = [record.reason for record in told if record.table.name == "top"]
+    assert reasons == ["RECOVERED", "NOT_MOVED"]  # whoever counts hears of both
     assert tables.read("top").fetchall() == [(50,)]
     assert tables.verify("top").ok
     assert tables.store.pending() == tables.store.claims() == []
@@ -198,6 +207,98 @@ def test_five_failures_suspend_and_resume_cascades(tables: dt.DynamicTables) -> 
     assert tables.show("broken").status is Status.ACTIVE
     assert tables.show("also").status is Status.ACTIVE
     assert tables.show("total").status is Status.SUSPENDED  # by hand: left alone
+
+
+def die(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the engine answers nothing: its process is gone."""
+
+    def refuse(*_args: object) -> None:
+        raise duckdb.ConnectionException("Connection refused")
+
+    monkeypatch.setattr(Connection, "execute", refuse)
+    monkeypatch.setattr(Connection, "sql", refuse)
+    assert not tables.lake.is_alive()
+
+
+@pytest.mark.parametrize("step", [Step.CLAIMED, Step.PINNED, Step.INTENDED])
+def test_a_dead_engine_is_no_tables_failure(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, step: Step
+) -> None:
+    """The worker ends and says so; what it was at is free for others, and nothing is counted."""
+    insert(tables, 5)
+    died, said = iter([True]), list[str]()
+    one = worker(tables, said)
+
+    def observer(at: Step, _table: str) -> None:
+        if at is step and next(died, False):
+            die(tables, monkeypatch)
+
+    with observing(observer), pytest.raises(dt.DynamicTablesError) as caught:
+        one.run()
+    assert (caught.value.reason, caught.value.exit_code) == (dt.Reason.ENGINE_GONE, 1)
+    monkeypatch.undo()
+    assert [(state.failures, state.status) for state in tables.list()] == [(0, "active")] * 4
+    assert tables.store.claims() == tables.store.workers() == []
+    assert len(tables.store.pending()) == 3
+    assert {record.reason for record in tables.history() if record.outcome == "failed"} == {
+        "ENGINE_GONE"
+    }
+    assert [item.returned for item in tables.store.pending()].count(1) == 1
+    time_passes(tables)
+    assert len(worker(tables).drain()) == 3
+    assert tables.read("total").fetchall() == [(15,)]
+
+
+def time_passes(tables: dt.DynamicTables) -> None:
+    """What was handed back may be taken again."""
+    with writing(tables.store._engine) as connection:
+        connection.execute(pending_refreshes.update().values(not_before=None))
+
+
+@pytest.mark.parametrize("retry_s", [10.0, 0.0])
+def test_what_is_handed_back_does_not_come_again_at_once(
+    tables: dt.DynamicTables, retry_s: float
+) -> None:
+    """Nor does it keep those who drain the queue, however short the wait is."""
+    insert(tables, 5)
+    tried: list[str] = []
+
+    def observer(step: Step, table: str) -> None:
+        if step is Step.PINNED and table.endswith("top"):
+            tried.append(table)
+            raise dt.SetupError("away", reason=dt.Reason.STORE_BROKEN, about="store")
+
+    one = worker(tables)
+    one._pace = replace(one._pace, retry_s=retry_s)
+    with observing(observer):
+        one.drain()
+    assert len(tried) == 1
+    time_passes(tables)
+    with observing(observer):
+        one.drain()
+    assert len(tried) == 2
+    if retry_s:
+        [waiting] = tables.store.pending()
+        assert waiting.not_before is not None
+        assert waiting.returned == 2
+        assert waiting.not_before - tables.store.now() > timedelta(seconds=retry_s)  # doubled
+    time_passes(tables)
+    worker(tables).drain()
+    assert tables.store.pending() == []
+    assert (tables.show("top").failures, tables.read("top").fetchall()) == (0, [(10,)])
+
+
+@pytest.mark.parametrize("how", ["run", "drain"])
+def test_with_a_dead_engine_nothing_is_due(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    die(tables, monkeypatch)
+    one = worker(tables)
+    with pytest.raises(dt.DynamicTablesError) as caught:
+        getattr(one, how)()
+    assert caught.value.reason is dt.Reason.ENGINE_GONE
+    assert tables.store.pending() == tables.store.workers() == []
+    assert [state.behind_since for state in tables.store.tables()] == [None] * 4
 
 
 def test_a_worker_works_until_it_is_stopped(tables: dt.DynamicTables) -> None:
@@ -286,6 +387,46 @@ def test_who_hangs_while_it_looks_lets_others_look(
     first._turn()
     first._stay()
     assert tables.store.leads(second.owner)
+
+
+@pytest.mark.parametrize("how", ["run", "drain"])
+def test_who_only_ends_its_tables_lets_others_look(tables: dt.DynamicTables, how: str) -> None:
+    """Its last refresh may take hours; it stays among the workers, and leads no more."""
+    insert(tables, 5)
+    one, other = worker(tables), Claimant(owner="b", host="b", pid=-1, expires_s=60.0)
+    leads, main = [], threading.current_thread()
+
+    def observer(step: Step, _table: str) -> None:
+        if step is Step.PINNED and not leads:
+            tables.store.enter(other)
+            one.stop()
+            if threading.current_thread() is main:
+                one._stay()
+            deadline = time.monotonic() + 60
+            while not tables.store.leads(other.owner) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            leads.append([found.owner for found in tables.store.workers()])
+
+    with observing(observer):
+        getattr(one, how)()
+    assert leads == [[other.owner, one._context.claimant.owner]]
+
+
+def test_a_workers_heart_beats_on_whatever_it_meets(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    one = worker(tables, said)
+
+    def stay(*_args: object) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(tables.store, "stay", stay)
+    one._beat()
+    assert "a defect" in said[0]
+    monkeypatch.undo()
+    one._beat()
+    assert len(said) == 1
 
 
 def test_the_time_is_the_stores(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:

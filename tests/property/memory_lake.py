@@ -214,6 +214,9 @@ class MemoryLake:
     def cancel(self) -> None:
         return None
 
+    def is_alive(self) -> bool:
+        return True
+
     def told(self, error: BaseException, *, about: str) -> RefreshError:
         return RefreshError(str(error), reason=Reason.ENGINE_FAILED, about=about)
 

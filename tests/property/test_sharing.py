@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -220,6 +221,37 @@ def test_who_is_interrupted_leaves_finished_slices_to_a_successor(world: World) 
     assert (first.reason, first.slices, first.sequence) == ("RECOVERED", SLICES, 1)
     assert computed.count(SliceStep.CLAIMED.value) == 1
     assert world.store.intent(TABLE) is None
+
+
+def test_who_coordinates_by_hand_and_dies_has_a_successor(world: World) -> None:
+    """No request brings its table back: whoever looks asks for it, at the very cut."""
+    many_keys_change(world)
+    for state in world.store.tables():
+        by_hand = replace(state.definition.options, trigger_on_change=False)
+        changed = replace(state.definition, options=by_hand, revision=2)
+        world.store.update_definition(changed)
+    looks = Worker(context(world), slots=1, say=print)
+
+    def dies(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            assert looks.ask() == []  # somebody is at it
+            raise KeyboardInterrupt
+
+    with observing(dies), pytest.raises(KeyboardInterrupt):
+        by_keys(context(world, "by hand")).run()
+    left = world.store.intent(GROUPED_TABLE)
+    assert left is not None
+    world.disk.bases["orders"].append(world.now)
+    assert looks.ask() == [GROUPED_TABLE]
+    assert [item.cut for item in world.store.pending()] == [left.cut]
+    assert looks.ask() == []  # it waits already
+    assert looks._once()
+    recovered = world.store.history(GROUPED_TABLE)[1]
+    assert (recovered.reason, recovered.cut, recovered.slices) == ("RECOVERED", left.cut, 2)
+    assert world.store.intent(GROUPED_TABLE) is None
+    assert is_right(world)
+    assert not any(world.disk.staged.values())
+    assert looks.ask() == []
 
 
 def test_a_successor_merges_the_finished_keys(world: World) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import signal
 import sqlite3
+import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,22 @@ def test_a_store_that_was_made_before_there_were_files_of_sql(sqlite_path: Path)
         store.create_table(make.definition())
         store.request(make.request())
         assert [item.table_id for item in store.pending()] == ["id-by_customer"]
+
+
+def test_a_pool_without_a_free_connection_is_a_store_that_does_not_answer(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(url) as store, ExitStack() as held:
+        pool: Any = store._engine.pool
+        monkeypatch.setattr(pool, "_timeout", 0.01)
+        for _ in range(pool.size() + pool._max_overflow):
+            held.enter_context(store._engine.connect())
+        with pytest.raises(SetupError) as caught:
+            store.now()
+        assert caught.value.reason is Reason.STORE_BROKEN
+        waker, stop = store.waker(), threading.Event()
+        waker.sleep(0.05, stop)  # by time alone
+        waker.close()
 
 
 def test_opening_again_changes_nothing(url: str) -> None:

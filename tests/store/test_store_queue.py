@@ -15,7 +15,7 @@ from store_processes import CONTEXT
 from dynamic_tables.errors import Held
 from dynamic_tables.store import Claim, PendingRefresh, Store
 from dynamic_tables.store.engine import writing
-from dynamic_tables.store.schema import refresh_claims
+from dynamic_tables.store.schema import pending_refreshes, refresh_claims
 
 PROCESSES = 8
 WORKERS, TABLES = 16, 200
@@ -116,6 +116,24 @@ def test_what_is_handed_back_keeps_its_place(store: Store, table: str) -> None:
     claim, found = claimed(store)
     assert store.hand_back(claim)
     assert claimed(store, 2)[1].request_no == found.request_no
+
+
+def test_what_is_handed_back_may_have_to_wait(store: Store, table: str) -> None:
+    store.create_table(make.definition("other"))
+    store.request(make.request())
+    store.request(make.request("other"))
+    claim, found = claimed(store)
+    assert (found.returned, found.not_before) == (0, None)
+    assert store.hand_back(claim, after_s=3600.0)
+    other, _ = claimed(store, 2)
+    assert other.table_id == "id-other"
+    assert store.claim_next(make.claimant(3)) is None
+    [waiting] = [item for item in store.pending() if item.table_id == table]
+    assert waiting.returned == 1
+    assert waiting.not_before is not None
+    with writing(store._engine) as connection:
+        connection.execute(pending_refreshes.update().values(not_before=store.now()))
+    assert claimed(store, 4)[1].returned == 1
 
 
 def test_only_what_nobody_has_begun_is_withdrawn(store: Store, table: str) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from test_store_claims import expire
 
 from dynamic_tables.errors import Held, InternalError, InvalidInput, SetupError
+from dynamic_tables.model import Status
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import Claim, Store, schema
 from dynamic_tables.store.records import intent_row
@@ -205,6 +206,52 @@ def test_failures_are_counted_reset_or_kept(store: Store, table: str) -> None:
     assert [fail("count"), fail("count"), fail("keep"), fail("reset"), fail("count")] == [
         *(1, 2, 2, 0, 1)
     ]
+
+
+def test_too_many_failures_suspend_in_the_same_transaction(
+    store: Store, claim: Claim, table: str
+) -> None:
+    for count in (1, 2):
+        failed = make.failed()
+        how = {"close_intent": None, "failures": "count", "suspend_at": 2}
+        assert store.record(claim, failed, None, **how) == count  # ty: ignore
+    state = store.table_by_id(table)
+    assert state is not None
+    assert state.status is Status.SUSPENDED
+    assert str(state.suspended_because).startswith("2 failures in a row, the last: ")
+
+
+def test_who_lost_the_claim_suspends_nothing(store: Store, claim: Claim, table: str) -> None:
+    assert store.release(claim)
+    with pytest.raises(Held):
+        store.record(claim, make.failed(), None, close_intent=None, failures="count", suspend_at=1)
+    state = store.table_by_id(table)
+    assert state is not None
+    assert (state.status, state.failures) == (Status.ACTIVE, 0)
+
+
+@pytest.mark.parametrize("since", ["nothing", "refreshed", "failed", "suspended"])
+def test_without_a_claim_only_what_was_read_is_judged(
+    store: Store, claim: Claim, table: str, since: str
+) -> None:
+    """Who was paused may find another table than the one it read: it tells history alone."""
+    read = store.table_by_id(table)
+    assert read is not None
+    if since == "refreshed":
+        store.record(claim, make.record(1), make.build(1), close_intent=None, failures="reset")
+    elif since == "failed":
+        store.record(claim, make.failed(), None, close_intent=None, failures="keep")
+    elif since == "suspended":
+        store.set_status(table, Status.SUSPENDED, "by hand")
+    before, told = store.table_by_id(table), len(store.history(table))
+    how = {"close_intent": None, "failures": "count", "suspend_at": 1, "read": read}
+    counted = store.record(None, make.failed(), None, **how)  # ty: ignore
+    after = store.table_by_id(table)
+    assert after is not None
+    assert len(store.history(table)) == told + 1
+    assert counted == (1 if since == "nothing" else 0)
+    assert (after == before) is (since != "nothing")
+    assert (after.status is Status.SUSPENDED) is (since in ("nothing", "suspended"))
 
 
 def test_a_dropped_table_gets_history_but_no_build(store: Store) -> None:

@@ -13,7 +13,7 @@ from builders import definition as make_definition
 from builders import state as make_state
 
 from dynamic_tables.definition import Source
-from dynamic_tables.errors import Held
+from dynamic_tables.errors import DynamicTablesError, Held
 from dynamic_tables.graph import Graph
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.freshness import Observer
@@ -31,6 +31,12 @@ class Lake:
     """`good` was changed by a writer whose clock is ahead; `dark` and `torn` cannot be read."""
 
     faults = (LakeFault,)
+
+    def __init__(self, *, alive: bool = True) -> None:
+        self._alive = alive
+
+    def is_alive(self) -> bool:
+        return self._alive
 
     def source_state(self, source: Source) -> Any:
         if source.name.name == "dark":
@@ -54,6 +60,16 @@ def test_one_base_table_that_cannot_be_read_hides_no_other() -> None:
     seen = Observer(lake, Graph(definitions.values()), NOW).look(states)
     assert seen.behind_since == dict.fromkeys(states, NOW)  # never later than now
     assert seen.cut.versions == {"id-good": 2, "id-torn": 2}
+
+
+@pytest.mark.parametrize("name", ["dark", "torn"])
+def test_a_dead_engine_is_no_change_of_all_tables(name: str) -> None:
+    made = make_definition("t", reads=(name,))
+    state = replace(make_state(made), build=build("t", 1, {f"id-{name}": 1}))
+    lake: Any = Lake(alive=False)
+    with pytest.raises(DynamicTablesError) as caught:
+        Observer(lake, Graph([made]), NOW).look({"t": state})
+    assert caught.value.reason is Reason.ENGINE_GONE
 
 
 def test_what_is_known_to_be_unread_is_not_looked_up_again() -> None:

@@ -29,7 +29,7 @@ from dynamic_tables.lake.base import (
     SourceState,
 )
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
-from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
+from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_alive, told
 from dynamic_tables.lake.log import changed_rows, only_adds
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import (
@@ -352,6 +352,9 @@ class SparkLake(StoredTables, SourceTables):
     def cancel(self) -> None:
         """Stop the Spark jobs of all refreshes under way."""
         self._under_way.cancel()
+
+    def is_alive(self) -> bool:
+        return is_alive(self.spark)
 
     @property
     def faults(self) -> tuple[type[BaseException], ...]:

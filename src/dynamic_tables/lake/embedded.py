@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -147,8 +148,24 @@ def _launch(settings: Settings, *, log_file: Path, say: Say) -> Any:
         context = SparkContext(conf=conf, gateway=gateway)
     context.setLogLevel("WARN")
     _quieten()
-    atexit.register(context.stop)
+    _spare_from_sigterm(context)
+    atexit.register(_end, context)
     return context
+
+
+def _spare_from_sigterm(context: Any) -> None:
+    """A service manager sends SIGTERM to Python and JVM alike. What is under way is to end first:
+    the JVM ignores it, as it does Ctrl-C, and ends when its Python has, whose pipe closes then."""
+    signals = context._jvm.sun.misc
+    signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
+
+
+def _end(context: Any) -> None:
+    """At the end of the process, where a JVM that died before is no news."""
+    from dynamic_tables.lake.faults import SPARK_FAULTS  # noqa: PLC0415  needs pyspark
+
+    with suppress(*SPARK_FAULTS):
+        context.stop()
 
 
 def _quieten() -> None:
@@ -248,13 +265,16 @@ def cluster_session(settings: Settings, warehouse: str) -> Any:
             "is not installed", reason=Reason.SPARK_MISSING, about="pyspark", hint=INSTALL_HINT
         ) from error
     with _starting:
-        if SparkContext._active_spark_context is None:
+        ours = SparkContext._active_spark_context is None
+        if ours:
             check_java()
         builder = SparkSession.builder.appName("dynamic-tables on a cluster")
         if settings["master"]:
             builder = builder.master(settings["master"])
         session = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
-        atexit.register(session.stop)
+        if ours:
+            _spare_from_sigterm(session.sparkContext)
+        atexit.register(_end, session)
     return session
 
 

@@ -6,6 +6,7 @@ import re
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from dynamic_tables.errors import DynamicTablesError, RefreshError
 from dynamic_tables.lake import telling
@@ -20,9 +21,10 @@ _CONFLICT = r"DELTA_CONCURRENT|Concurrent\w+Exception|MetadataChanged|ProtocolCh
 _NO_MEMORY = r"OutOfMemory|OUT_OF_MEMORY|[Nn]ot? enough memory|(acquire|allocate) .{0,40}memory"
 _WORDS = (
     (_CONFLICT, Reason.COMMIT_FAILED),
+    (r"SparkContext was", Reason.ENGINE_FAILED),  # shut down: its jobs are told to be cancelled
     (r"SPARK_JOB_CANCELLED", Reason.INTERRUPTED),
     (_NO_MEMORY, Reason.ENGINE_FAILED),
-    (r"ExecutorLostFailure|Connection (refused|reset)|SparkContext was", Reason.ENGINE_FAILED),
+    (r"ExecutorLostFailure|Connection (refused|reset)", Reason.ENGINE_FAILED),
     (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
     (r"/blockmgr-|temp_shuffle_|MetadataFetchFailed", Reason.ENGINE_FAILED),  # Spark's own files
     (r"Permission denied|AccessControlException|AccessDenied", Reason.NO_PERMISSION),
@@ -35,6 +37,15 @@ _WORDS = (
 
 def told(error: BaseException, *, about: str) -> RefreshError:
     return telling.told(error, _WORDS, sentence=headline(error), about=about)
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Whether the JVM answers, and its context was not stopped."""
+    try:
+        context = spark.sparkContext._jsc
+        return context is not None and not context.sc().isStopped()
+    except SPARK_FAULTS:
+        return False
 
 
 def headline(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,6 +13,7 @@ from dynamic_tables.refresh.context import Context, is_dead
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim, Subtask
 
+LOG = logging.getLogger(__name__)
 BEATS_PER_EXPIRY = 6  # a claim expires after six missed beats
 
 
@@ -105,5 +107,14 @@ class Heartbeats:
             with self._lock:
                 claims = list(self._claims.values())
             for claim in claims:
-                with suppress(DynamicTablesError):  # the store may be back at the next beat
-                    self._context.store.heartbeat(claim)
+                self._beat_once(claim)
+
+    def _beat_once(self, claim: Claim | Subtask) -> None:
+        """The store may be back at the next beat. A thread that ended, whatever it met, would let
+        go of every claim without a word."""
+        try:
+            self._context.store.heartbeat(claim)
+        except DynamicTablesError as error:
+            LOG.info("a heartbeat failed: %s", error)
+        except Exception:
+            LOG.exception("a heartbeat failed")

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from dynamic_tables.lake.base import Lake
-from dynamic_tables.model import utc_now
+from dynamic_tables.model import RefreshRecord, utc_now
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import Claim, Claimant, Store
 
@@ -30,6 +30,10 @@ class SliceNews:
 
 
 def _nobody(_news: SliceNews) -> None:
+    return None
+
+
+def _uncounted(_record: RefreshRecord) -> None:
     return None
 
 
@@ -59,6 +63,7 @@ class Context:
     clock: Clock = utc_now
     owner: Owner = field(default_factory=Owner)
     tell: Callable[[SliceNews], None] = _nobody
+    completed: Callable[[RefreshRecord], None] = _uncounted  # what an earlier one had left open
     catch_up: Callable[[], None] = _nothing  # with names that other processes made
     unreleased: set[Claim] = field(default_factory=set)  # claims that the store did not take back
 

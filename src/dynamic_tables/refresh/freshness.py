@@ -15,6 +15,7 @@ from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake.base import Lake, SourceState
 from dynamic_tables.model import Cut, TableState
+from dynamic_tables.refresh.refusals import engine_gone
 
 BROKEN_LOGS = (OSError, ValueError)  # a log that may not be read, or is no JSON
 
@@ -60,7 +61,13 @@ class Observer:
         try:
             return self._lake.source_state(source)
         except (DynamicTablesError, *self._lake.faults, *BROKEN_LOGS):
+            self._check_engine()
             return None  # refreshes of what reads it say so
+
+    def _check_engine(self) -> None:
+        """To a dead engine every table would seem to have changed."""
+        if not self._lake.is_alive():
+            raise engine_gone("worker")
 
     def _behind(
         self, table_id: str, state: TableState, present: Mapping[str, SourceState]
@@ -91,6 +98,7 @@ class Observer:
             try:
                 found = self._lake.changed_at(source, start, present.version)
             except (DynamicTablesError, *self._lake.faults, *BROKEN_LOGS):
+                self._check_engine()
                 found = self._now
             if since is None:
                 found = found or self._now

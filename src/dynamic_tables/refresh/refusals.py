@@ -61,6 +61,15 @@ def defect(table: str, error: Exception) -> InternalError:
     return told
 
 
+def engine_gone(about: str) -> InternalError:
+    return InternalError(
+        "the engine died: it answers nothing any more",
+        reason=Reason.ENGINE_GONE,
+        about=about,
+        hint="start it again; what was under way goes on where it was",
+    )
+
+
 def interrupted(definition: Definition) -> RefreshError:
     return RefreshError(
         "stopped by the user; the table is as it was",

@@ -323,7 +323,9 @@ class GraphRefresh:
             note=error.hint,
         )
         try:
-            return record_failure(self._context, record, error, claim)
+            return record_failure(
+                self._context, record, error, claim, plan.states[definition.table_id]
+            )
         except SetupError as second:  # a full disk: how it went is told all the same
             return replace(
                 record, note=f"{error.hint} (nor could it be recorded: {second.message})"

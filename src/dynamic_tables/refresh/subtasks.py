@@ -76,7 +76,7 @@ def _publish_parents(context: Context, slicing: Slicing) -> None:
 
 def _failed(context: Context, subtask: Subtask, error: DynamicTablesError) -> None:
     """The store decides whether it is tried again; who lost the claim says nothing."""
-    final = error.reason in FINAL
+    final = error.reason in FINAL and context.lake.is_alive()  # else it failed with the engine
     if context.store.fail_subtask(subtask, error.reason.value, error.message, final=final):
         context.tell(SliceNews(table=subtask.dynamic_table, what="failed"))
 

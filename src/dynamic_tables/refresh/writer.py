@@ -78,7 +78,7 @@ class TableWriter:
 
     def __init__(self, context: Context, order: Order, claim: Claim) -> None:
         self._store, self._lake = context.store, context.lake
-        self._settings = context.settings
+        self._settings, self._tell_completed = context.settings, context.completed
         self._claim = claim
         self._watch = Stopwatch()
         self._started_at = context.instant()
@@ -203,6 +203,8 @@ class TableWriter:
         )
         record = replace(record, slices=slices)
         self.keep(record, build, close_intent=intent.sequence)
+        if decision.reason is Reason.RECOVERED:
+            self._tell_completed(record)  # what is returned is the record of the refresh after it
         return record
 
     def _cleared(self, intent: Intent) -> int | None:

@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -235,17 +235,19 @@ def wake_others(connection: Connection) -> None:
 
 @contextmanager
 def _speaking(engine: Engine) -> Generator[None, None, None]:
-    """Turn the driver's errors into ours; broken constraints are the caller's to explain."""
+    """Turn the errors of driver and connection pool into ours; broken constraints are the caller's
+    to explain."""
     try:
         yield
     except IntegrityError:
         raise
-    except DBAPIError as error:
+    except SQLAlchemyError as error:
         raise _store_error(error, engine.url) from None
 
 
-def _store_error(error: DBAPIError, url: URL) -> SetupError:
-    code = getattr(error.orig, "sqlite_errorname", "")
+def _store_error(error: SQLAlchemyError, url: URL) -> SetupError:
+    cause = getattr(error, "orig", None) or error  # the driver's own, if it spoke at all
+    code = getattr(cause, "sqlite_errorname", "")
     reason, hint = Reason.STORE_BROKEN, "`dynamic-tables doctor` checks the store"
     if code.startswith("SQLITE_FULL"):
         reason, hint = Reason.DISK_FULL, "free some space on the store's disk, then repeat"
@@ -260,9 +262,9 @@ def _store_error(error: DBAPIError, url: URL) -> SetupError:
         hint = (
             f"another process has held the store for {BUSY_S:.0f} s: is one stopped or suspended?"
         )
-    elif getattr(error.orig, "sqlstate", None) == NO_PRIVILEGE:
+    elif getattr(cause, "sqlstate", None) == NO_PRIVILEGE:
         reason, hint = Reason.NO_PERMISSION, "`dynamic-tables doctor` lists the rights it needs"
-    message = str(error.orig).strip()
+    message = str(cause).strip()
     if url.password:
         message = message.replace(str(url.password), "***")
     return SetupError(

@@ -55,6 +55,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _file("001_tables"),
     _file("002_queue"),
     _file("003_subtasks"),
+    _file("004_handed_back"),
     _file("005_history"),
 )
 

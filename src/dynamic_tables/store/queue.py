@@ -1,17 +1,20 @@
 """What is to be refreshed: one request a table, taken in the order of the queue.
 
 A request waits until none of the tables that its table reads is in the queue, and until nobody
-refreshes its table. Which claim works on it is written down; if that claim is gone (it expired, its
-owner died), the request is free again. Whoever lost the claim cannot end the request.
+refreshes its table; what was handed back, for a while besides. Which claim works on it is written
+down; if that claim is gone (it expired, its owner died), the request is free again. Whoever lost
+the claim cannot end the request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, Update, delete, select, update
+from sqlalchemy import Connection, Select, Update, delete, or_, select, update
 
+from dynamic_tables.model import Intent, Status
 from dynamic_tables.store import claims, schema, tables
 from dynamic_tables.store.engine import (
     database_now,
@@ -25,6 +28,7 @@ from dynamic_tables.store.records import (
     Claimant,
     PendingRefresh,
     WantedRefresh,
+    intent_of,
     pending_of,
     request_row,
 )
@@ -33,6 +37,7 @@ _pending = schema.pending_refreshes
 _claims = schema.refresh_claims
 _tables = schema.dynamic_tables
 _dependencies = schema.dependencies
+_intents = schema.refresh_intents
 
 
 def _free() -> Select[Any]:
@@ -52,7 +57,8 @@ def _free() -> Select[Any]:
     # would stay locked, while we wait for the counter that they hold too.
     both = _tables.join(_pending, _tables.c.table_id == _pending.c.table_id)
     free = select(_pending).select_from(both)
-    first = free.where(~held, ~waits).order_by(_pending.c.request_no).limit(1)
+    ripe = or_(_pending.c.not_before.is_(None), _pending.c.not_before <= database_now())
+    first = free.where(~held, ~waits, ripe).order_by(_pending.c.request_no).limit(1)
     return first.with_for_update(skip_locked=True, key_share=True)
 
 
@@ -115,13 +121,16 @@ def finish(connection: Connection, claim: Claim, done: PendingRefresh) -> bool:
     return True
 
 
-def hand_back(connection: Connection, claim: Claim) -> bool:
-    """Let others do it: the request waits again. False if the claim was lost."""
+def hand_back(connection: Connection, claim: Claim, after_s: float) -> bool:
+    """Let others do it: the request waits again, for so long. False if the claim was lost."""
     if not _is_ours(connection, claim):
         return False
-    connection.execute(
-        _of(claim.table_id).where(_pending.c.token == claim.token).values(token=None)
-    )
+    later: dict[str, Any] = {}
+    if after_s > 0:
+        later["not_before"] = now(connection) + timedelta(seconds=after_s)
+        later["returned"] = _pending.c.returned + 1
+    mine = _of(claim.table_id).where(_pending.c.token == claim.token)
+    connection.execute(mine.values(token=None, **later))
     claims.release(connection, claim)
     wake_others(connection)
     return True
@@ -142,6 +151,19 @@ def withdraw(connection: Connection, claim: Claim, table_ids: Sequence[str]) -> 
     waiting = (_pending.c.refresh_id == claim.refresh_id, _pending.c.token.is_(None))
     gone = delete(_pending).where(*waiting, _pending.c.table_id.in_(table_ids))
     return set(connection.scalars(gone.returning(_pending.c.table_id)))
+
+
+def left_open(connection: Connection) -> list[Intent]:
+    """Shared refreshes of active tables that nobody is at, and that no request brings back."""
+    held = select(_claims.c.table_id).where(_claims.c.expires_at > database_now())
+    active = select(_tables.c.table_id).where(_tables.c.status == Status.ACTIVE.value)
+    found = select(_intents).where(
+        _intents.c.table_id.in_(active),
+        _intents.c.table_id.not_in(held),
+        _intents.c.table_id.not_in(select(_pending.c.table_id)),
+    )
+    opened = [intent_of(row) for row in connection.execute(found).mappings()]
+    return [intent for intent in opened if intent.slicing is not None]
 
 
 def everything(connection: Connection) -> list[PendingRefresh]:

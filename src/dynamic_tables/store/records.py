@@ -75,6 +75,8 @@ class PendingRefresh(WantedRefresh):
     request_no: int  # its place
     requested_at: datetime
     token: int | None  # of the claim that works on it, or worked on it until it expired
+    not_before: datetime | None  # None: at once
+    returned: int  # how often it was handed back to be done later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,15 @@ from sqlalchemy import (
 )
 
 from dynamic_tables.errors import InternalError, InvalidInput, SetupError
-from dynamic_tables.model import Build, Intent, Outcome, RefreshRecord, Strategy
+from dynamic_tables.model import (
+    Build,
+    Intent,
+    Outcome,
+    RefreshRecord,
+    Status,
+    Strategy,
+    TableState,
+)
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import claims, schema, tables
 from dynamic_tables.store.engine import now
@@ -95,8 +103,14 @@ def record(
     close_intent: int | None,
     failures: Failures,
     history_days: int,
+    suspend_at: int | None = None,
+    read: TableState | None = None,
 ) -> int:
-    """Write all that a refresh leaves behind; the number of failures in a row comes back."""
+    """Write all that a refresh leaves behind; the number of failures in a row comes back.
+
+    So many as `suspend_at` suspend the table. Who has no claim tells what it `read` of the table:
+    if anything happened to it since, history is all that is written.
+    """
     row = tables.lock_if_there(connection, done.table_id)
     if claim is not None:
         _check_about(claim, done.table_id, str(done.table))
@@ -114,7 +128,9 @@ def record(
         is_data = done.strategy is not Strategy.NO_DATA
         _stand(connection, row, build, is_data=is_data, refresh_id=done.refresh_id)
         _check_nothing_passed(connection, row["name"], build)
-    return _count(connection, done, row["failures"], failures)
+    if claim is None and read is not None and _happened_since(row, read):
+        return 0
+    return _count(connection, done, row, failures, suspend_at)
 
 
 def adopt(
@@ -247,8 +263,28 @@ def _check_nothing_passed(connection: Connection, name: str, build: Build) -> No
         raise _broken(name, f"{build.sequence} is recorded while {found.sequence} is open")
 
 
-def _count(connection: Connection, done: RefreshRecord, before: int, failures: Failures) -> int:
+def _happened_since(row: Row, read: TableState) -> bool:
+    """Whether the table was refreshed, failed, suspended or resumed since it was read."""
+    before = (
+        read.build.sequence if read.build else None,
+        read.refreshed_at,
+        read.failure.at if read.failure else None,
+        read.failures,
+        read.status.value,
+    )
+    found = ("sequence", "refreshed_at", "failed_at", "failures", "status")
+    return before != tuple(row[name] for name in found)
+
+
+def _count(
+    connection: Connection,
+    done: RefreshRecord,
+    row: Row,
+    failures: Failures,
+    suspend_at: int | None,
+) -> int:
     """Remember how it ended, by the database's clock: the schedules of all workers go by it."""
+    before = row["failures"]
     count = {"reset": 0, "count": before + 1, "keep": before}[failures]
     if done.outcome is Outcome.SKIPPED or done.reason in NOT_ABOUT_THE_TABLE:
         return count
@@ -262,6 +298,10 @@ def _count(connection: Connection, done: RefreshRecord, before: int, failures: F
     }
     if not failed:
         values |= {"refreshed_at": instant, "seen_at": instant, "behind_since": None}
+    active = row["status"] == Status.ACTIVE.value
+    if active and failures == "count" and suspend_at is not None and count >= suspend_at:
+        because = f"{count} failures in a row, the last: {done.error}"
+        values |= {"status": Status.SUSPENDED.value, "suspended_because": because}
     mine = _tables.c.table_id == done.table_id
     connection.execute(update(_tables).where(mine).values(values))
     return count

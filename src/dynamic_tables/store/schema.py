@@ -256,6 +256,8 @@ pending_refreshes = Table(
     Column("behind_since", UtcTime),  # the first change that the table has not read
     Column("requested_at", UtcTime, nullable=False),
     Column("token", Number, unique=True),  # of the claim that works on it; null: waiting
+    Column("not_before", UtcTime),  # who took it handed it back; null: at once
+    Column("returned", Integer, nullable=False, server_default=text("0")),  # so often
 )
 
 workers = Table(

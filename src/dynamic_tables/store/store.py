@@ -205,10 +205,11 @@ class Store:
         with writing(self._engine) as connection:
             return queue.finish(connection, claim, done)
 
-    def hand_back(self, claim: Claim) -> bool:
-        """Leave the request to others and give the claim back; False if the claim was lost."""
+    def hand_back(self, claim: Claim, after_s: float = 0.0) -> bool:
+        """Leave the request to others, not before so many seconds, and give the claim back; False
+        if the claim was lost."""
         with writing(self._engine) as connection:
-            return queue.hand_back(connection, claim)
+            return queue.hand_back(connection, claim, after_s)
 
     def withdraw(self, claim: Claim, table_ids: Sequence[str]) -> set[str]:
         """Take back requests of the claim's refresh that nobody has begun; none if it was lost."""
@@ -219,6 +220,11 @@ class Store:
         """The queue, first things first; those under way too."""
         with reading(self._engine) as connection:
             return queue.everything(connection)
+
+    def left_open(self) -> list[Intent]:
+        """Shared refreshes that nobody is at, and that nobody has asked for."""
+        with reading(self._engine) as connection:
+            return queue.left_open(connection)
 
     # Slices.
 
@@ -334,11 +340,15 @@ class Store:
         *,
         close_intent: int | None,
         failures: Failures,
+        suspend_at: int | None = None,
+        read: TableState | None = None,
     ) -> int:
-        """Write history, build, sources; close the intent; return the failures in a row.
+        """Write history, build, sources; close the intent; return the failures in a row, so many
+        of which as `suspend_at` suspend the table.
 
         What is too old is forgotten (see `forgetting`).
-        Raises Held TAKEN_OVER, and writes nothing, if the claim has been replaced.
+        Raises Held TAKEN_OVER, and writes nothing, if the claim has been replaced. Without a claim,
+        history alone is written if anything happened to the table since it was `read`.
         """
         with writing(self._engine) as connection:
             return refreshes.record(
@@ -349,6 +359,8 @@ class Store:
                 close_intent=close_intent,
                 failures=failures,
                 history_days=self._history_days,
+                suspend_at=suspend_at,
+                read=read,
             )
 
     def adopt_build(

@@ -148,9 +148,18 @@ def lock(connection: Connection, table_id: str) -> Row:
     return row
 
 
+# What those who hold the lock decide by.
+_LOCKED = [
+    _tables.c[name]
+    for name in (
+        *("name", "sequence", "version"),
+        *("status", "failures", "failed_at", "refreshed_at"),
+    )
+]
+
+
 def lock_if_there(connection: Connection, table_id: str) -> Row | None:
-    columns = (_tables.c.name, _tables.c.sequence, _tables.c.version, _tables.c.failures)
-    found = select(*columns).where(_tables.c.table_id == table_id).with_for_update(key_share=True)
+    found = select(*_LOCKED).where(_tables.c.table_id == table_id).with_for_update(key_share=True)
     return connection.execute(found).mappings().one_or_none()
 
 

@@ -11,7 +11,7 @@ import time
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from dynamic_tables.store.engine import CHANNEL
 
@@ -50,7 +50,7 @@ class _Listener:
             try:
                 if self._heard(min(left, SLICE_S)):
                     return
-            except DBAPIError:
+            except SQLAlchemyError:  # no answer, or no connection left in the pool
                 self.close()
                 stop.wait(left)
 

@@ -374,6 +374,13 @@ class DuckLake(UserStatements):
         """Stop the queries of all refreshes under way."""
         self._under_way.cancel()
 
+    def is_alive(self) -> bool:
+        """After a fatal error DuckDB refuses every statement."""
+        try:
+            return bool(self._instance.rows("SELECT 1"))
+        except DUCK_FAULTS:
+            return False
+
     @property
     def faults(self) -> tuple[type[BaseException], ...]:
         return DUCK_FAULTS
