@@ -32,6 +32,7 @@ from dynamic_tables.lake.statements import (
 )
 from dynamic_tables.names import TableName, check_not_reserved, literal, quote
 from dynamic_tables.reasons import Reason
+from dynamic_tables.steps import CompactionStep, reached
 
 # Our statements quote by these rules, whatever the user's session has.
 PLAIN_LITERALS = {
@@ -189,12 +190,16 @@ class StoredTables(ShownTables):
 
         Of a table that is stored in parts, groups become one row each again.
         """
+        about = str(definition.name)
         with self.commit_lock(definition):
+            reached(CompactionStep.LOCKED, about)
             present = self.standing(definition).definition  # who held the lock may have changed it
             if present.in_parts is not None:
                 self._fold(present, present.in_parts)
+                reached(CompactionStep.FOLDED, about)
             if present.options.row_groups_by is None:
                 self._run(f"OPTIMIZE delta.{quote(definition.location)}")
+                reached(CompactionStep.MERGED, about)
         if present.options.row_groups_by is not None:
             stored_order.put_in_order(self.spark, present, lock_wait_s=self._lock_wait_s)
 
@@ -206,7 +211,10 @@ class StoredTables(ShownTables):
         def form(stored: DataFrame) -> DataFrame:
             return in_order(parts.folded(stored, in_parts), in_parts.keys)
 
-        transaction.rewrite(session, definition.location, form)
+        def written() -> None:
+            reached(CompactionStep.WRITTEN, str(definition.name))
+
+        transaction.rewrite(session, definition.location, form, written)
 
     def stored_bytes(self, definition: Definition) -> int:
         return jvm.table_bytes(self._snapshot_at(definition.location))

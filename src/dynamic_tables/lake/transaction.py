@@ -115,10 +115,16 @@ def replace_rows(
     return True
 
 
-def rewrite(session: SparkSession, location: str, form: Callable[[DataFrame], DataFrame]) -> None:
+def rewrite(
+    session: SparkSession,
+    location: str,
+    form: Callable[[DataFrame], DataFrame],
+    written: Callable[[], None],
+) -> None:
     """Store the same rows in another form: nobody who reads changes sees one.
 
-    What another writer adds meanwhile stays as it is; what he takes away is a conflict.
+    What another writer adds meanwhile stays as it is; what he takes away is a conflict. `written`
+    hears when the new files are there and the commit has not begun.
     """
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
@@ -128,9 +134,10 @@ def rewrite(session: SparkSession, location: str, form: Callable[[DataFrame], Da
             snapshot, jvm.sequence(session, files), False, jvm.some(session, None)
         )
         transaction = log.startTransaction(jvm.some(session, None), jvm.some(session, snapshot))
-        written = transaction.writeFiles(form(DataFrame(read, session))._jdf)
-        added = [copied(file, {ADD_FILE_DATA_CHANGE: False}) for file in jvm.items(written)]
+        made = transaction.writeFiles(form(DataFrame(read, session))._jdf)
+        added = [copied(file, {ADD_FILE_DATA_CHANGE: False}) for file in jvm.items(made)]
         removed = [file.removeWithTimestamp(now_ms(), False) for file in files]
+        written()
         transaction.commit(jvm.sequence(session, [*added, *removed]), optimizing(session))
 
 
