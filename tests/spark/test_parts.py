@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import SparkSession
 
 import dynamic_tables as dt
+from dynamic_tables.lake import jvm, pieces
 from dynamic_tables.refresh import writer
 from dynamic_tables.steps import Step, observing
 from oracle import bag, check
@@ -85,8 +87,10 @@ def test_compaction_changes_nothing_for_anybody(lake: dt.DynamicTables) -> None:
 def test_a_refresh_compacts_when_most_rows_are_partial(
     lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Even if the checksum does not list the files, because there are many."""
     lake.sql("OPTIMIZE DYNAMIC TABLE folded")
     whole = parts(lake)
+    monkeypatch.setattr(jvm, "all_files", lambda _snapshot: None)
     monkeypatch.setattr(writer, "FEW_PARTIAL_ROWS", 0)
     notes = []
     for _ in range(2):
@@ -113,3 +117,38 @@ def test_a_compaction_while_rows_are_replaced(lake: dt.DynamicTables) -> None:
     assert report["folded"].reason == "COMMIT_FAILED"
     assert lake.refresh().ok
     check(lake)
+
+
+def snapshot(spark: SparkSession, location: str) -> jvm.Java:
+    return jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, location))
+
+
+def test_rows_of_many_files_are_counted_in_one_job(lake: dt.DynamicTables) -> None:
+    lake.spark.range(0, 90, 1, 60).write.format("delta").saveAsTable("many")
+    lake.sql("ALTER TABLE many SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
+    lake.sql("DELETE FROM many WHERE id = 0")  # with its file, or as a mark in it
+    location = lake.sql("DESCRIBE DETAIL many").collect()[0].location
+    found = snapshot(lake.spark, location)
+    assert jvm.all_files(found) is None
+    tracker = lake.spark.sparkContext.statusTracker()
+    lake.spark.sparkContext.setJobGroup("counting", "counting")
+    assert pieces.partial_rows(lake.spark, found) == (89, 0)
+    assert len(tracker.getJobIdsForGroup("counting")) <= 2  # adaptive execution splits one in two
+    folded = snapshot(lake.spark, lake.show("folded").definition.location)
+    assert jvm.all_files(folded) is not None
+    assert pieces._rows_by_log(lake.spark, folded) == pieces.partial_rows(lake.spark, folded)
+
+
+def test_small_files_are_counted_beside_a_large_one(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "SMALL_FILE_BYTES", 8192)
+    lake.sql(f"CREATE TABLE wide USING delta {FEED} AS SELECT id, uuid() AS u FROM range(5000)")
+    lake.create("copied", "SELECT id, u FROM wide")
+    for number in range(3):
+        lake.sql(f"INSERT INTO wide VALUES (-{number}, 'a')")
+        lake.refresh("copied")
+    definition = lake.show("copied").definition
+    files, size = jvm.file_count(snapshot(lake.spark, definition.location))
+    assert size > files * 8192
+    assert lake.lake.layout(definition).small_files == 3

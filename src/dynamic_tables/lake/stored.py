@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
-from dynamic_tables.lake import catalog, jvm, parts, transaction
+from dynamic_tables.lake import catalog, jvm, parts, pieces, transaction
 from dynamic_tables.lake.base import Layout, Standing
 from dynamic_tables.lake.committing import in_order
 from dynamic_tables.lake.faults import headline
@@ -39,7 +39,6 @@ PLAIN_LITERALS = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.variable.substitute": "false",
 }
-SMALL_FILE_BYTES = 32 * 2**20
 SESSION_CATALOG_NAMES = re.compile(r"[A-Za-z0-9_]+")  # what Spark's own catalog accepts
 
 
@@ -229,11 +228,10 @@ class StoredTables(ShownTables):
             return Layout(unordered_percent=stored_order.unordered_percent(snapshot, column))
         if definition.options.partitioned_by:
             return Layout()
-        files, size = jvm.file_count(snapshot)
-        small = files if size < files * SMALL_FILE_BYTES else 0
+        small = pieces.small_files(self.spark, snapshot)
         if definition.in_parts is None:
             return Layout(small_files=small)
-        rows, partial = transaction.partial_rows(snapshot)
+        rows, partial = pieces.partial_rows(self.spark, snapshot)
         return Layout(small_files=small, rows=rows, partial_rows=partial)
 
     def unpublish(self, definition: Definition) -> None:

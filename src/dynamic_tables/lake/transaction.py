@@ -141,17 +141,6 @@ def rewrite(
         transaction.commit(jvm.sequence(session, [*added, *removed]), optimizing(session))
 
 
-def partial_rows(snapshot: Java) -> tuple[int, int]:
-    """How many rows stand, and how many of them in files of partial ones; none if not known."""
-    listed = jvm.all_files(snapshot)
-    if listed is None:
-        return 0, 0
-    files = [*jvm.items(listed)]
-    rows = [jvm.option(file.numLogicalRecords()) or 0 for file in files]
-    tagged = [file.getTag(PARTIAL).isDefined() for file in files]
-    return sum(rows), sum(count for count, partial in zip(rows, tagged, strict=True) if partial)
-
-
 # Beginning and ending
 
 
