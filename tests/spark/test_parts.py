@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 import dynamic_tables as dt
 from dynamic_tables.lake import jvm, pieces
@@ -152,3 +156,73 @@ def test_small_files_are_counted_beside_a_large_one(
     files, size = jvm.file_count(snapshot(lake.spark, definition.location))
     assert size > files * 8192
     assert lake.lake.layout(definition).small_files == 3
+
+
+# What runs beside refreshes
+
+
+@contextmanager
+def meanwhile(work: Callable[[], object]) -> Iterator[list[object]]:
+    """Do something in another thread, again and again; what it gave."""
+    stop, given, failed = threading.Event(), [], []
+
+    def repeat() -> None:
+        try:
+            while not stop.wait(0.1):
+                given.append(work())
+        except Exception as error:  # noqa: BLE001  told below
+            failed.append(error)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield given
+    finally:
+        stop.set()
+        thread.join()
+    assert failed == []
+
+
+def refreshed(tables: dt.DynamicTables) -> list[str]:
+    """Refresh until it is done; what was told until then."""
+    told: list[str] = []
+    while (record := tables.refresh("folded", on_error="report")["folded"]).outcome != "done":
+        told.append(str(record.reason))
+        assert len(told) < 20, told
+    return told
+
+
+def test_compaction_while_refreshes_and_readers_run(lake: dt.DynamicTables) -> None:
+    """Every read is a state that was right at some refresh, and none goes back; a refresh that a
+    compaction got in the way of says so."""
+    totals = "SELECT count(*), sum(n), sum(s) FROM"
+    lake.sql("INSERT INTO src SELECT 3, id, NULL, 0 FROM range(5)")
+    told = refreshed(lake)
+    states: list[Row] = lake.sql(f"{totals} folded").collect()
+    session, turn = lake.spark.newSession(), threading.Event()
+
+    def compact() -> bool:
+        """Once a refresh: a table that never rests cannot be brought to fit its old places."""
+        if has_turn := turn.wait(0.1):
+            turn.clear()
+            lake.optimize("folded")
+        return has_turn
+
+    with (
+        meanwhile(lambda: session.sql(f"{totals} folded").collect()[0]) as seen,
+        meanwhile(compact) as compactions,
+    ):
+        for number in range(2):
+            goes = f"DELETE FROM src WHERE k = 3 AND v = {number}"
+            comes = f"INSERT INTO src SELECT {number}, id, NULL, 1 FROM range({10 + number})"
+            lake.sql(goes if number % 2 else comes)
+            states += lake.sql(f"{totals} ({QUERY})").collect()
+            turn.set()
+            told += refreshed(lake)
+    places = [states.index(row) for row in seen]
+    assert places == sorted(places)
+    assert len(set(places)) > 1
+    assert any(compactions)
+    assert set(told) <= {"COMMIT_FAILED"}
+    lake.refresh()
+    check(lake)
