@@ -126,12 +126,7 @@ def test_first_load_survives_whole_matrix(make_lake: MakeLake, kind: str) -> Non
 
 # `o…` are optimized, `p…` refreshed and then compacted by the policy, of `r…` groups are replaced.
 EXTREMES = "SELECT customer, count(*) AS n, max(amount) AS high FROM orders GROUP BY customer"
-SMALL = {
-    "o0": CompactionStep.WRITTEN,
-    "o1": CompactionStep.FOLDED,
-    "p0": CompactionStep.WRITTEN,
-    "r0": Step.LOCKED,
-}
+SMALL = {"o0": CompactionStep.WRITTEN, "p0": CompactionStep.FOLDED}
 LARGE = {f"{way}{n}": step for way in "op" for n, step in enumerate(CompactionStep)} | {
     f"r{n}": step for n, step in enumerate((Step.LOCKED, Step.COMMITTED))
 }

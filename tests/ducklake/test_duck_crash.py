@@ -182,7 +182,14 @@ def test_tables_in_parts_killed(tmp_path: Path) -> None:
             tables.drop("parts")
 
 
-@pytest.mark.parametrize("step", [CompactionStep.MERGED, Step.COMMITTED])
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step.COMMITTED,
+        pytest.param(CompactionStep.LOCKED, marks=pytest.mark.soak),
+        pytest.param(CompactionStep.MERGED, marks=pytest.mark.soak),
+    ],
+)
 def test_tables_in_parts_die(folder: Path, step: AnyStep) -> None:
     with open_lake(folder) as tables:
         make_parts(tables, "parts")

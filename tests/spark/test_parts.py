@@ -192,6 +192,7 @@ def refreshed(tables: dt.DynamicTables) -> list[str]:
     return told
 
 
+@pytest.mark.soak
 def test_compaction_while_refreshes_and_readers_run(lake: dt.DynamicTables) -> None:
     """Every read is a state that was right at some refresh, and none goes back; a refresh that a
     compaction got in the way of says so."""
@@ -212,7 +213,7 @@ def test_compaction_while_refreshes_and_readers_run(lake: dt.DynamicTables) -> N
         meanwhile(lambda: session.sql(f"{totals} folded").collect()[0]) as seen,
         meanwhile(compact) as compactions,
     ):
-        for number in range(2):
+        for number in range(4):
             goes = f"DELETE FROM src WHERE k = 3 AND v = {number}"
             comes = f"INSERT INTO src SELECT {number}, id, NULL, 1 FROM range({10 + number})"
             lake.sql(goes if number % 2 else comes)
