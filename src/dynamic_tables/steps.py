@@ -52,7 +52,16 @@ class LayoutStep(StrEnum):
     EXCHANGED = "files_exchanged"  # the Delta commit returned
 
 
-AnyStep = Step | SliceStep | LayoutStep
+class CompactionStep(StrEnum):
+    """The same for compaction: of OPTIMIZE, and of the policy, between REGISTERED and RECORDED."""
+
+    LOCKED = "compaction_locked"  # the commit lock is ours, nothing is written
+    WRITTEN = "folded_written"  # one row a group lies in new files, no version names them
+    FOLDED = "folded"  # groups are whole (DuckLake: rows lie in files), files are not merged yet
+    MERGED = "files_merged"  # small files are merged, the lock is still ours
+
+
+AnyStep = Step | SliceStep | LayoutStep | CompactionStep
 Observer = Callable[[AnyStep, str], None]
 
 

@@ -6,24 +6,29 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import dynamic_tables as dt
 from dynamic_tables.lake.log import commits_between
-from dynamic_tables.steps import SliceStep, Step
+from dynamic_tables.steps import AnyStep
 from oracle import check
 
 VICTIM = Path(__file__).with_name("victim.py")
 PATIENCE_S = 200
-Plan = Mapping[str, Step | SliceStep]  # to which step each table goes
+Plan = Mapping[str, AnyStep]  # to which step each table goes
 
 
 def start_victim(
-    folder: Path, kind: str, plan: Plan, environment: Mapping[str, str] | None = None
+    folder: Path,
+    kind: str,
+    plan: Plan,
+    environment: Mapping[str, str] | None = None,
+    optimized: Collection[str] = (),
 ) -> subprocess.Popen[str]:
     """Each table of the plan goes to its step; then `kind` happens."""
-    steps = [f"{table}={step.value}" for table, step in plan.items()]
+    words = {table: f"optimize:{table}" if table in optimized else table for table in plan}
+    steps = [f"{words[table]}={step.value}" for table, step in plan.items()]
     return subprocess.Popen(
         [sys.executable, str(VICTIM), str(folder), kind, *steps],
         stdout=subprocess.PIPE,
@@ -34,10 +39,14 @@ def start_victim(
 
 
 def run_victim(
-    folder: Path, kind: str, plan: Plan, environment: Mapping[str, str] | None = None
+    folder: Path,
+    kind: str,
+    plan: Plan,
+    environment: Mapping[str, str] | None = None,
+    optimized: Collection[str] = (),
 ) -> str:
     """Let a victim run to its end; its output."""
-    victim = start_victim(folder, kind, plan, environment)
+    victim = start_victim(folder, kind, plan, environment, optimized)
     output, _ = victim.communicate(timeout=PATIENCE_S)
     for table, step in plan.items():
         assert f"{table} at {step.value}" in output, output

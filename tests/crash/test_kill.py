@@ -6,7 +6,8 @@ JVM serves many steps, and every death leaves several tables behind in different
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from harness import check_lake, run_victim
 
 import dynamic_tables as dt
-from dynamic_tables.steps import Step
+from dynamic_tables.steps import AnyStep, CompactionStep, Step
 
 pytestmark = pytest.mark.spark
 
@@ -121,3 +122,51 @@ def test_first_load_survives_whole_matrix(make_lake: MakeLake, kind: str) -> Non
     run_victim(folder, kind, plan)
     tables.refresh()
     check_lake(tables)
+
+
+# `o…` are optimized, `p…` refreshed and then compacted by the policy, of `r…` groups are replaced.
+EXTREMES = "SELECT customer, count(*) AS n, max(amount) AS high FROM orders GROUP BY customer"
+SMALL = {"o0": CompactionStep.WRITTEN, "p0": CompactionStep.FOLDED}
+LARGE = {f"{way}{n}": step for way in "op" for n, step in enumerate(CompactionStep)} | {
+    f"r{n}": step for n, step in enumerate((Step.LOCKED, Step.COMMITTED))
+}
+BY_POLICY = {"DYNAMIC_TABLES_COMPACT_FILES": "2"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "plan"),
+    [
+        ("both", SMALL),
+        *(pytest.param(kind, LARGE, marks=pytest.mark.soak) for kind in KINDS),
+    ],
+)
+def test_compaction_and_groups_replaced(
+    small_lake: Lake, kind: str, plan: Mapping[str, AnyStep]
+) -> None:
+    """Groups of partial rows are folded, or replaced by their rows, and death comes: nothing is
+    doubled for readers, the next refresh and the next OPTIMIZE go on."""
+    folder, tables = small_lake
+    for name in plan:
+        tables.create(name, EXTREMES, storage="MERGE_ON_READ", initialize="ON_SCHEDULE")
+    tables.refresh(*plan)
+    tables.sql("INSERT INTO orders VALUES (4, 1, 40), (5, NULL, 999), (6, 7, 60)")
+    tables.refresh(*plan)
+    rows = tables.spark.table("orders").count()
+    tables.sql("DELETE FROM orders WHERE amount = 999")
+    optimized = [name for name in plan if name.startswith("o")]
+    run_victim(folder, kind, plan, os.environ | BY_POLICY, optimized)
+    for name in plan:
+        stands = rows if name in (*optimized, "r0") else rows - 1
+        assert _total(tables, name) == stands, name
+    tables.sql("INSERT INTO orders VALUES (8, 1, 80)")
+    tables.refresh(*plan)
+    for name in plan:
+        tables.optimize(name)
+        assert tables.spark.table(f"{name}__ivm").count() == tables.read(name).count()
+    check_lake(tables, *plan)
+    for name in plan:
+        tables.drop(name)
+
+
+def _total(tables: dt.DynamicTables, name: str) -> int:
+    return tables.sql(f"SELECT sum(n) AS n FROM {name}").collect()[0].n

@@ -1,10 +1,11 @@
 """A process that refreshes (or creates) tables and is killed when each has reached its step.
 
-    python victim.py FOLDER KIND[+KIND …] TABLE=STEP [TABLE=STEP …]
+    python victim.py FOLDER KIND[+KIND …] [optimize:]TABLE=STEP [[optimize:]TABLE=STEP …]
 
 Every table waits at its own step, in a thread of its own. When all have arrived, KIND happens:
 python | jvm | both are killed with SIGKILL; `stop` sends SIGSTOP to itself; `wait` goes on once the
-file FOLDER/go exists. Tables that do not exist yet are created. Each KIND is a round, which begins
+file FOLDER/go exists. Tables that do not exist yet are created, those with the word before them are
+optimized. Each KIND is a round, which begins
 with the second once FOLDER/next exists, and ends with a line of output: `done`, or the reason codes
 of the failures.
 """
@@ -21,26 +22,29 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dynamic_tables as dt
-from dynamic_tables.steps import AnyStep, Observer, SliceStep, Step, observing
+from dynamic_tables.steps import AnyStep, CompactionStep, Observer, SliceStep, Step, observing
 
 EXPIRES_S = 2.0  # claims of victims expire soon
 MEETING_S = 100.0
-Plan = dict[str, Step | SliceStep]
+OPTIMIZE = "optimize:"
+Plan = dict[str, AnyStep]
 QUERY = "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer"
 
 
 def main() -> None:
     folder, kinds = Path(sys.argv[1]), sys.argv[2].split("+")
-    plan = {name: _step(step) for name, _, step in (word.partition("=") for word in sys.argv[3:])}
+    pairs = [word.partition("=") for word in sys.argv[3:]]
+    plan = {name.removeprefix(OPTIMIZE): _step(step) for name, _, step in pairs}
+    optimized = {name.removeprefix(OPTIMIZE) for name, _, _ in pairs if name.startswith(OPTIMIZE)}
     tables = dt.connect(folder, jvm="quick", claim_expires_s=EXPIRES_S, threads=len(plan))
     for number, kind in enumerate(kinds):
         if number:
             _wait_for(folder / "next")
-        print(_round(tables, kind, plan, folder), flush=True)
+        print(_round(tables, kind, plan, folder, optimized), flush=True)
 
 
-def _step(label: str) -> Step | SliceStep:
-    return SliceStep(label) if label in set(SliceStep) else Step(label)
+def _step(label: str) -> AnyStep:
+    return next(kind(label) for kind in (Step, SliceStep, CompactionStep) if label in set(kind))
 
 
 def meeting(plan: Plan, then: Callable[[], None]) -> Observer:
@@ -62,10 +66,13 @@ def meeting(plan: Plan, then: Callable[[], None]) -> Observer:
     return observer
 
 
-def _round(tables: dt.DynamicTables, kind: str, plan: Plan, folder: Path) -> str:
+def _round(
+    tables: dt.DynamicTables, kind: str, plan: Plan, folder: Path, optimized: set[str]
+) -> str:
     present = {state.definition.name.name for state in tables.list()}
-    old = [name for name in plan if name in present]
+    old = [name for name in plan if name in present and name not in optimized]
     statements = [f"CREATE DYNAMIC TABLE {name} AS {QUERY}" for name in plan if name not in present]
+    statements += [f"OPTIMIZE DYNAMIC TABLE {name}" for name in optimized]
     if old:
         statements.append(f"REFRESH DYNAMIC TABLE {', '.join(old)}")
     waiting = meeting(plan, lambda: strike(tables, kind, folder))

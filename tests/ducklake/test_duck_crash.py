@@ -21,7 +21,7 @@ from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake.base import Stamp, WorkArea
 from dynamic_tables.lake.duck import own
 from dynamic_tables.reasons import Reason
-from dynamic_tables.steps import Step, observing
+from dynamic_tables.steps import AnyStep, CompactionStep, Step, observing
 from dynamic_tables.store import Claim, Claimant
 
 VICTIM = Path(__file__).parents[1] / "crash" / "victim.py"
@@ -35,15 +35,15 @@ class Died(BaseException):
     """Stands for the end of the process."""
 
 
-def die_at(step: Step) -> Callable[[Step, str], None]:
+def die_at(step: AnyStep) -> Callable[[AnyStep, str], None]:
     return fail_at(step, Died())
 
 
-def fail_at(step: Step, error: BaseException) -> Callable[[Step, str], None]:
+def fail_at(step: AnyStep, error: BaseException) -> Callable[[AnyStep, str], None]:
     """Once: what is done afterwards to clean up passes."""
     failed = threading.Event()
 
-    def observer(reached: Step, _table: str) -> None:
+    def observer(reached: AnyStep, _table: str) -> None:
         if reached is step and not failed.is_set():
             failed.set()
             raise error
@@ -84,7 +84,7 @@ def tables(folder: Path) -> Iterator[dt.DynamicTables]:
         yield opened
 
 
-def kill(folder: Path, plan: Mapping[str, Step]) -> None:
+def kill(folder: Path, plan: Mapping[str, AnyStep]) -> None:
     """A process takes each table to its step and is killed there."""
     steps = [f"{table}={step.value}" for table, step in plan.items()]
     command = [sys.executable, str(VICTIM), f"ducklake:{folder}", "python", *steps]
@@ -93,7 +93,7 @@ def kill(folder: Path, plan: Mapping[str, Step]) -> None:
     )
     assert victim.returncode == -signal.SIGKILL, victim.stdout + victim.stderr
     for table, step in plan.items():
-        assert f"{table} at {step.value}" in victim.stdout
+        assert f"{table.removeprefix('optimize:')} at {step.value}" in victim.stdout
 
 
 # All tables share one lock, so a table that waits at LOCKED keeps the others from going further.
@@ -139,6 +139,66 @@ def test_refresh_dies_at_every_step(folder: Path, step: Step) -> None:
     with open_lake(folder) as tables:
         tables.refresh()
         check_lake(tables)
+
+
+EXTREMES = "SELECT customer, count(*) AS n, max(amount) AS high FROM orders GROUP BY customer"
+
+
+def make_parts(tables: dt.DynamicTables, name: str) -> None:
+    """A table in parts, one of whose greatest values goes: the next refresh replaces its group."""
+    tables.create(name, EXTREMES, storage="MERGE_ON_READ")
+    tables.sql("INSERT INTO orders VALUES (98, 1, 500), (99, NULL, 500)")
+    tables.refresh(name)
+    tables.sql("DELETE FROM orders WHERE amount = 500")
+
+
+def check_parts(tables: dt.DynamicTables, name: str) -> None:
+    """The next refresh replaces groups, or finds it done; the next OPTIMIZE changes none."""
+    report = tables.refresh(name)
+    assert report[name].outcome == "done"
+    check_lake(tables, name)
+    tables.optimize(name)
+    assert (
+        tables.sql(f"SELECT count(*) FROM {name}__ivm").collect()
+        == tables.sql("SELECT count(DISTINCT coalesce(customer, -1)) FROM orders").collect()
+    )
+    check_lake(tables, name)
+
+
+def test_tables_in_parts_killed(tmp_path: Path) -> None:
+    """OPTIMIZE half done, and the commit that replaces what is stored of some groups."""
+    folder = tmp_path / "lake"
+    make_lake(folder)
+    victims: list[tuple[str, AnyStep]] = [
+        ("optimize:parts", CompactionStep.FOLDED), ("parts", Step.LOCKED),
+    ]  # fmt: skip
+    for victim, step in victims:
+        with open_lake(folder) as tables:
+            make_parts(tables, "parts")
+        kill(folder, {victim: step})
+        with open_lake(folder) as tables:
+            check(tables, "parts")  # as it was
+            check_parts(tables, "parts")
+            tables.drop("parts")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step.COMMITTED,
+        pytest.param(CompactionStep.LOCKED, marks=pytest.mark.soak),
+        pytest.param(CompactionStep.MERGED, marks=pytest.mark.soak),
+    ],
+)
+def test_tables_in_parts_die(folder: Path, step: AnyStep) -> None:
+    with open_lake(folder) as tables:
+        make_parts(tables, "parts")
+        act = tables.refresh if isinstance(step, Step) else tables.optimize
+        with observing(die_at(step)), pytest.raises(Died):
+            act("parts")
+    with open_lake(folder) as tables:
+        check_parts(tables, "parts")
+        tables.drop("parts")
 
 
 @pytest.mark.parametrize("step", [s for s in Step if s not in (Step.DEFINED, Step.RELEASED)])

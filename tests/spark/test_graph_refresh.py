@@ -91,3 +91,22 @@ def test_rename_rewrites_the_children(diamond: dt.DynamicTables) -> None:
     assert "basis" in (diamond.explain("low").pinned_sql or "")
     assert all(record.reason == "NOT_MOVED" for record in diamond.refresh().records)
     assert [name.name for name in diamond.drop("basis", cascade=True)][-1] == "basis"
+
+
+@pytest.mark.soak  # tests/ducklake has it too
+def test_a_chain_passes_on_only_real_changes(shared: dt.DynamicTables) -> None:
+    """Every row of the source is touched; from table to table fewer are changed by it."""
+    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    shared.sql(f"CREATE TABLE links USING delta {feed} AS SELECT id, id AS v FROM range(20)")
+    for name, query in {
+        "a": "SELECT id, v DIV 10 AS ten FROM links",
+        "b": "SELECT id % 5 AS k, max(ten) AS high FROM a GROUP BY id % 5",
+        "c": "SELECT count(*) AS n FROM b WHERE high > 0",
+    }.items():
+        shared.create(name, query)
+    shared.sql("UPDATE links SET v = v + 1")  # 9 and 19 reach another ten, both with k = 4
+    report = shared.refresh("a", "b", "c")
+    work = [report[name].work for name in "abc"]
+    assert [(w.rows_inserted, w.rows_deleted) for w in work] == [(2, 2), (1, 1), (0, 0)]
+    assert report["c"].reason == "NET_EMPTY"
+    check(shared, "a", "b", "c")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import pytest
+from pyspark.sql import Row, SparkSession
 
 import dynamic_tables as dt
+from dynamic_tables.lake import jvm, pieces
 from dynamic_tables.refresh import writer
 from dynamic_tables.steps import Step, observing
 from oracle import bag, check
@@ -85,8 +91,10 @@ def test_compaction_changes_nothing_for_anybody(lake: dt.DynamicTables) -> None:
 def test_a_refresh_compacts_when_most_rows_are_partial(
     lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Even if the checksum does not list the files, because there are many."""
     lake.sql("OPTIMIZE DYNAMIC TABLE folded")
     whole = parts(lake)
+    monkeypatch.setattr(jvm, "all_files", lambda _snapshot: None)
     monkeypatch.setattr(writer, "FEW_PARTIAL_ROWS", 0)
     notes = []
     for _ in range(2):
@@ -112,4 +120,110 @@ def test_a_compaction_while_rows_are_replaced(lake: dt.DynamicTables) -> None:
         report = lake.refresh("folded", on_error="report")
     assert report["folded"].reason == "COMMIT_FAILED"
     assert lake.refresh().ok
+    check(lake)
+
+
+def snapshot(spark: SparkSession, location: str) -> jvm.Java:
+    return jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, location))
+
+
+def test_rows_of_many_files_are_counted_in_one_job(lake: dt.DynamicTables) -> None:
+    lake.spark.range(0, 90, 1, 60).write.format("delta").saveAsTable("many")
+    lake.sql("ALTER TABLE many SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
+    lake.sql("DELETE FROM many WHERE id = 0")  # with its file, or as a mark in it
+    location = lake.sql("DESCRIBE DETAIL many").collect()[0].location
+    found = snapshot(lake.spark, location)
+    assert jvm.all_files(found) is None
+    tracker = lake.spark.sparkContext.statusTracker()
+    lake.spark.sparkContext.setJobGroup("counting", "counting")
+    assert pieces.partial_rows(lake.spark, found) == (89, 0)
+    assert len(tracker.getJobIdsForGroup("counting")) <= 2  # adaptive execution splits one in two
+    folded = snapshot(lake.spark, lake.show("folded").definition.location)
+    assert jvm.all_files(folded) is not None
+    assert pieces._rows_by_log(lake.spark, folded) == pieces.partial_rows(lake.spark, folded)
+
+
+def test_small_files_are_counted_beside_a_large_one(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "SMALL_FILE_BYTES", 8192)
+    lake.sql(f"CREATE TABLE wide USING delta {FEED} AS SELECT id, uuid() AS u FROM range(5000)")
+    lake.create("copied", "SELECT id, u FROM wide")
+    for number in range(3):
+        lake.sql(f"INSERT INTO wide VALUES (-{number}, 'a')")
+        lake.refresh("copied")
+    definition = lake.show("copied").definition
+    files, size = jvm.file_count(snapshot(lake.spark, definition.location))
+    assert size > files * 8192
+    assert lake.lake.layout(definition).small_files == 3
+
+
+# What runs beside refreshes
+
+
+@contextmanager
+def meanwhile(work: Callable[[], object]) -> Iterator[list[object]]:
+    """Do something in another thread, again and again; what it gave."""
+    stop, given, failed = threading.Event(), [], []
+
+    def repeat() -> None:
+        try:
+            while not stop.wait(0.1):
+                given.append(work())
+        except Exception as error:  # noqa: BLE001  told below
+            failed.append(error)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield given
+    finally:
+        stop.set()
+        thread.join()
+    assert failed == []
+
+
+def refreshed(tables: dt.DynamicTables) -> list[str]:
+    """Refresh until it is done; what was told until then."""
+    told: list[str] = []
+    while (record := tables.refresh("folded", on_error="report")["folded"]).outcome != "done":
+        told.append(str(record.reason))
+        assert len(told) < 20, told
+    return told
+
+
+@pytest.mark.soak
+def test_compaction_while_refreshes_and_readers_run(lake: dt.DynamicTables) -> None:
+    """Every read is a state that was right at some refresh, and none goes back; a refresh that a
+    compaction got in the way of says so."""
+    totals = "SELECT count(*), sum(n), sum(s) FROM"
+    lake.sql("INSERT INTO src SELECT 3, id, NULL, 0 FROM range(5)")
+    told = refreshed(lake)
+    states: list[Row] = lake.sql(f"{totals} folded").collect()
+    session, turn = lake.spark.newSession(), threading.Event()
+
+    def compact() -> bool:
+        """Once a refresh: a table that never rests cannot be brought to fit its old places."""
+        if has_turn := turn.wait(0.1):
+            turn.clear()
+            lake.optimize("folded")
+        return has_turn
+
+    with (
+        meanwhile(lambda: session.sql(f"{totals} folded").collect()[0]) as seen,
+        meanwhile(compact) as compactions,
+    ):
+        for number in range(4):
+            goes = f"DELETE FROM src WHERE k = 3 AND v = {number}"
+            comes = f"INSERT INTO src SELECT {number}, id, NULL, 1 FROM range({10 + number})"
+            lake.sql(goes if number % 2 else comes)
+            states += lake.sql(f"{totals} ({QUERY})").collect()
+            turn.set()
+            told += refreshed(lake)
+    places = [states.index(row) for row in seen]
+    assert places == sorted(places)
+    assert len(set(places)) > 1
+    assert any(compactions)
+    assert set(told) <= {"COMMIT_FAILED"}
+    lake.refresh()
     check(lake)

@@ -172,7 +172,7 @@ class Sizes:
 class Layout:
     """How a table is stored, as far as is known without reading it."""
 
-    small_files: int = 0  # 0 also if its files are large
+    small_files: int = 0
     rows: int = 0
     partial_rows: int = 0  # of them: appended beside what is stored of their groups
     unordered_percent: int = 0  # of the bytes: in files that are not in the order of ROW_GROUPS BY

@@ -377,6 +377,17 @@ def file_count(snapshot: Java) -> tuple[int, int]:
     return (checksum.numFiles(), checksum.tableSizeBytes()) if checksum is not None else (0, 0)
 
 
+def size_histogram(spark: SparkSession, snapshot: Java) -> dict[int, int] | None:
+    """How many files begin at which size, in order, from the checksum; None if it does not tell."""
+    checksum = option(snapshot.checksumOpt())
+    found = option(checksum.fileSizeHistogram()) if checksum is not None else None
+    if found is None:
+        return None
+    bounds = found.sortedBinBoundaries().mkString(",").split(",")
+    counts = static(spark, "java.util.Arrays", "toString")(found.fileCounts())[1:-1].split(",")
+    return dict(zip(map(int, bounds), map(int, counts), strict=True))
+
+
 def all_files(snapshot: Java) -> Java | None:
     """The files of a table, from its checksum, which costs no job; None if it does not tell: it
     names the files of tables that have few."""

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
-from dynamic_tables.lake import catalog, jvm, parts, transaction
+from dynamic_tables.lake import catalog, jvm, parts, pieces, transaction
 from dynamic_tables.lake.base import Layout, Standing
 from dynamic_tables.lake.committing import in_order
 from dynamic_tables.lake.faults import headline
@@ -32,13 +32,13 @@ from dynamic_tables.lake.statements import (
 )
 from dynamic_tables.names import TableName, check_not_reserved, literal, quote
 from dynamic_tables.reasons import Reason
+from dynamic_tables.steps import CompactionStep, reached
 
 # Our statements quote by these rules, whatever the user's session has.
 PLAIN_LITERALS = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.variable.substitute": "false",
 }
-SMALL_FILE_BYTES = 32 * 2**20
 SESSION_CATALOG_NAMES = re.compile(r"[A-Za-z0-9_]+")  # what Spark's own catalog accepts
 
 
@@ -189,12 +189,16 @@ class StoredTables(ShownTables):
 
         Of a table that is stored in parts, groups become one row each again.
         """
+        about = str(definition.name)
         with self.commit_lock(definition):
+            reached(CompactionStep.LOCKED, about)
             present = self.standing(definition).definition  # who held the lock may have changed it
             if present.in_parts is not None:
                 self._fold(present, present.in_parts)
+                reached(CompactionStep.FOLDED, about)
             if present.options.row_groups_by is None:
                 self._run(f"OPTIMIZE delta.{quote(definition.location)}")
+                reached(CompactionStep.MERGED, about)
         if present.options.row_groups_by is not None:
             stored_order.put_in_order(self.spark, present, lock_wait_s=self._lock_wait_s)
 
@@ -206,7 +210,10 @@ class StoredTables(ShownTables):
         def form(stored: DataFrame) -> DataFrame:
             return in_order(parts.folded(stored, in_parts), in_parts.keys)
 
-        transaction.rewrite(session, definition.location, form)
+        def written() -> None:
+            reached(CompactionStep.WRITTEN, str(definition.name))
+
+        transaction.rewrite(session, definition.location, form, written)
 
     def stored_bytes(self, definition: Definition) -> int:
         return jvm.table_bytes(self._snapshot_at(definition.location))
@@ -221,11 +228,10 @@ class StoredTables(ShownTables):
             return Layout(unordered_percent=stored_order.unordered_percent(snapshot, column))
         if definition.options.partitioned_by:
             return Layout()
-        files, size = jvm.file_count(snapshot)
-        small = files if size < files * SMALL_FILE_BYTES else 0
+        small = pieces.small_files(self.spark, snapshot)
         if definition.in_parts is None:
             return Layout(small_files=small)
-        rows, partial = transaction.partial_rows(snapshot)
+        rows, partial = pieces.partial_rows(self.spark, snapshot)
         return Layout(small_files=small, rows=rows, partial_rows=partial)
 
     def unpublish(self, definition: Definition) -> None:

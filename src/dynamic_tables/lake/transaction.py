@@ -115,10 +115,16 @@ def replace_rows(
     return True
 
 
-def rewrite(session: SparkSession, location: str, form: Callable[[DataFrame], DataFrame]) -> None:
+def rewrite(
+    session: SparkSession,
+    location: str,
+    form: Callable[[DataFrame], DataFrame],
+    written: Callable[[], None],
+) -> None:
     """Store the same rows in another form: nobody who reads changes sees one.
 
-    What another writer adds meanwhile stays as it is; what he takes away is a conflict.
+    What another writer adds meanwhile stays as it is; what he takes away is a conflict. `written`
+    hears when the new files are there and the commit has not begun.
     """
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
@@ -128,21 +134,11 @@ def rewrite(session: SparkSession, location: str, form: Callable[[DataFrame], Da
             snapshot, jvm.sequence(session, files), False, jvm.some(session, None)
         )
         transaction = log.startTransaction(jvm.some(session, None), jvm.some(session, snapshot))
-        written = transaction.writeFiles(form(DataFrame(read, session))._jdf)
-        added = [copied(file, {ADD_FILE_DATA_CHANGE: False}) for file in jvm.items(written)]
+        made = transaction.writeFiles(form(DataFrame(read, session))._jdf)
+        added = [copied(file, {ADD_FILE_DATA_CHANGE: False}) for file in jvm.items(made)]
         removed = [file.removeWithTimestamp(now_ms(), False) for file in files]
+        written()
         transaction.commit(jvm.sequence(session, [*added, *removed]), optimizing(session))
-
-
-def partial_rows(snapshot: Java) -> tuple[int, int]:
-    """How many rows stand, and how many of them in files of partial ones; none if not known."""
-    listed = jvm.all_files(snapshot)
-    if listed is None:
-        return 0, 0
-    files = [*jvm.items(listed)]
-    rows = [jvm.option(file.numLogicalRecords()) or 0 for file in files]
-    tagged = [file.getTag(PARTIAL).isDefined() for file in files]
-    return sum(rows), sum(count for count, partial in zip(rows, tagged, strict=True) if partial)
 
 
 # Beginning and ending

@@ -35,6 +35,7 @@ from dynamic_tables.lake.duck.text import (
 from dynamic_tables.names import SMALL_LAKE, TableName, check_not_reserved
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
+from dynamic_tables.steps import CompactionStep, reached
 
 LAYOUT = ("cluster_by", "partitioned_by", "row_groups_by")
 
@@ -256,14 +257,15 @@ class StoredTables:
 
     def optimize(self, definition: Definition) -> None:
         """Write small changes out to files and merge small files; no row changes."""
-        name = self.stored_table(definition).name
-        with self._alone(str(definition.name)):
-            for call in (
-                "ducklake_flush_inlined_data(?, schema_name => ?, table_name => ?)",
-                "ducklake_merge_adjacent_files($1, $3, schema => $2)",
-            ):
+        name, about = self.stored_table(definition).name, str(definition.name)
+        flush = "ducklake_flush_inlined_data(?, schema_name => ?, table_name => ?)"
+        merge = "ducklake_merge_adjacent_files($1, $3, schema => $2)"
+        with self._alone(about):
+            reached(CompactionStep.LOCKED, about)
+            for call, step in ((flush, CompactionStep.FOLDED), (merge, CompactionStep.MERGED)):
                 self._instance.rows(f"CALL {call}", [SMALL_LAKE, name.schema, name.name])
-            self._instance.changed()
+                self._instance.changed()
+                reached(step, about)
 
     def sizes(self, definition: Definition, moves: Moves | None) -> None:
         """Unknown: tables of this lake are small, and the order of strategies will do."""
