@@ -126,7 +126,7 @@ class Feed:
     """The changes of a source as Delta's change feed tells them."""
 
     rows: DataFrame
-    has_copies: bool = False  # rows that did not change are there too: once gone, once come
+    cancels: bool = False  # many rows may be there that did not change: once gone, once come
 
 
 class SparkLeaves:
@@ -180,7 +180,7 @@ class SparkLeaves:
             if hidden is not None and hidden.filtered:
                 feed = feed.where(F.col(SHOWN))
             signed = feed.select(*columns, sign.alias(WEIGHT))
-            if told.has_copies:
+            if told.cancels:
                 signed = netted(signed)
             kept = signed if self._reads_once else self._hold(signed)
             kept.createOrReplaceTempView(name)
