@@ -8,13 +8,13 @@ came again; its files tell the former, and only reading them the latter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
 from dynamic_tables.lake.base import Commit
 from dynamic_tables.lake.differing import Differing, differing_files
-from dynamic_tables.lake.log import changed_rows, only_adds
+from dynamic_tables.lake.log import changed_rows, only_adds, only_removes
 from dynamic_tables.model import Pin
 
 SMALL_FEED_BYTES = 2**20  # of a change feed, up to which no log is read again to leave files out
@@ -30,6 +30,7 @@ class Extent:
     bytes: int  # that are read to find them
     by_files: bool = False  # the files that differ are read, not the change feed
     only_adds: bool = False  # no row went or became another one
+    one_way: bool = False  # all rows came, or all went: none of them cancel
     replaced: bool = False  # whole files were: any number of their rows may have come again
 
 
@@ -41,7 +42,7 @@ class Counted:
     rows: int
 
 
-NONE = Extent(rows=0, bytes=0, only_adds=True)
+NONE = Extent(rows=0, bytes=0, only_adds=True, one_way=True)
 
 
 def extent_of(
@@ -55,7 +56,13 @@ def extent_of(
     """The less that has to be read: the change feed, or the files that differ in the end."""
     told, adds = changed_rows(commits), all(map(only_adds, commits))
     fed = sum(commit.changed_bytes for commit in commits if commit.changes_data)
-    by_feed = Extent(rows=told, bytes=fed, only_adds=adds, replaced=told is None)
+    by_feed = Extent(
+        rows=told,
+        bytes=fed,
+        only_adds=adds,
+        one_way=adds or all(map(only_removes, commits)),
+        replaced=told is None,
+    )
     if has_feed and (adds or (told is not None and fed <= SMALL_FEED_BYTES)):
         return by_feed
     try:
@@ -68,14 +75,10 @@ def extent_of(
 def _of_files(files: Differing, by_feed: Extent, *, has_feed: bool) -> Extent:
     """A file has many rows that did not change; commits that tell their rows know better."""
     known = [rows for rows in (by_feed.rows, files.rows) if rows is not None]
-    by_files = not has_feed or files.bytes < by_feed.bytes
-    return Extent(
-        rows=min(known, default=None),
-        bytes=files.bytes if by_files else by_feed.bytes,
-        by_files=by_files,
-        only_adds=by_feed.only_adds,
-        replaced=by_feed.replaced,
-    )
+    rows = min(known, default=None)
+    if has_feed and files.bytes >= by_feed.bytes:
+        return replace(by_feed, rows=rows)
+    return replace(by_feed, rows=rows, bytes=files.bytes, by_files=True)
 
 
 def pays_to_count(extents: Sequence[Extent], source_bytes: int) -> bool:

@@ -182,6 +182,14 @@ def only_adds(commit: Commit) -> bool:
     return commit.operation in ADDING_OPERATIONS and not commit.replaces
 
 
+def only_removes(commit: Commit) -> bool:
+    """Whether a commit brings no row that was not there before it."""
+    if commit.operation == "MERGE":
+        came = (commit.metrics.get(f"numTargetRows{how}") for how in ("Updated", "Inserted"))
+        return all(number == "0" for number in came)
+    return not commit.changes_data or commit.operation == "DELETE"
+
+
 def _stamp(text: str | None) -> Stamp | None:
     """Our stamp, if the commit carries one."""
     if not text:

@@ -73,6 +73,7 @@ class Maintenance:
         self._lake, self._session, self._holder = lake, session, holder
         self._definition, self._plan = definition, plan
         self._moves, self._base = moves, base
+        self._strategy: Strategy | None = None  # by which changes are looked for
         self._known_extents: Mapping[str, Extent] | None = None
         self._compares_files = False  # instead of asking for change feeds
         self._read_files = False  # large ones, however few of their rows changed
@@ -126,6 +127,7 @@ class Maintenance:
         return work()
 
     def _by(self, strategy: Strategy) -> Found | Affected | Reason:
+        self._strategy = strategy
         now, leaves = self._situation()
         match strategy:
             case Strategy.KEYS:
@@ -170,7 +172,17 @@ class Maintenance:
         reader = self._session.read.format("delta").option("readChangeFeed", "true")
         ranged = reader.option("startingVersion", before.version + 1)
         rows = ranged.option("endingVersion", after.version).load(place)
-        return Feed(rows, cancels=extent.replaced)
+        return Feed(rows, cancels=self._nets(extent))
+
+    def _nets(self, extent: Extent) -> bool:
+        """Whether changes are netted before anything is made of them: few always, many if sources
+        are searched for them. Many sums are added up as fast, and rows of the result are netted."""
+        if extent.one_way:
+            return False
+        if self._strategy in (Strategy.APPEND, Strategy.ROWS) and self._plan.monotone:
+            return self._plan.scans > 1
+        searches = self._strategy is Strategy.KEYS or self._plan.scans > 1
+        return searches or extent.replaced or self._holder.expects_few
 
     def _extents(self) -> Mapping[str, Extent]:
         if self._known_extents is None:
@@ -235,6 +247,8 @@ class Maintenance:
         if found is None:
             return _nothing(Strategy.MERGE)
         made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
+        if not made.size:
+            return _nothing(Strategy.MERGE)
         if self._exceeds_threshold(made):
             return Reason.ABOVE_THRESHOLD
         groups = self._plan.group_columns()
@@ -326,7 +340,10 @@ class Maintenance:
         changes = self._plan.changes(now)
         if changes is None:
             return _nothing(strategy)
-        net = self._holder.for_joins(bags.netted(self._typed(changes, WEIGHT)))
+        held = self._holder.held(bags.netted(self._typed(changes, WEIGHT)))
+        if not held.size:
+            return _nothing(strategy)
+        net = self._holder.sent_along(held).frame
         goes = not is_empty(net.where(F.col(WEIGHT) < 0))
         if strategy is Strategy.APPEND and goes:
             strategy = Strategy.ROWS
