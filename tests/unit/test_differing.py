@@ -55,3 +55,13 @@ def test_a_file_that_is_named_again_did_not_come() -> None:
 
 def test_a_file_that_is_restored_did_not_go() -> None:
     assert between([remove("a"), add("b")], [remove("b"), add("a")]) == ([], [])
+
+
+def test_rows_that_are_not_told_are_taken_for_as_dense_as_the_others() -> None:
+    found = Differing()
+    came = {"path": "b", "dataChange": True, "size": 100, "stats": '{"numRecords": 10}'}
+    went = {"path": "a", "dataChange": True, "size": 200}
+    found.follow([{"remove": went}, {"add": came}])
+    assert (found.bytes, found.rows) == (300, 30)
+    found.follow([{"remove": came}])
+    assert (found.bytes, found.rows) == (200, None)

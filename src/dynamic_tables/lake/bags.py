@@ -28,9 +28,13 @@ DELETE, INSERT = "D", "I"
 TOLERANCE = 1e-9  # relative; Spark's own floating sums differ that much between runs
 
 
-def comparable(value: Column, kind: T.DataType) -> Column:
-    """`value` in a form that equality and grouping accept and that keeps what it distinguishes."""
-    if not _needs_form(kind):
+def comparable(value: Column, kind: T.DataType, *, exactly: bool = False) -> Column:
+    """`value` in a form that equality and grouping accept and that keeps what it distinguishes.
+
+    `exactly`: also what Spark takes for equal but an expression may tell apart, as 0.0 and -0.0, or
+    texts that a collation takes for the same.
+    """
+    if not _needs_form(kind, exactly=exactly):
         return value
     match kind:
         case T.MapType():
@@ -38,33 +42,41 @@ def comparable(value: Column, kind: T.DataType) -> Column:
             formed = F.transform(
                 entries,
                 lambda entry: F.struct(
-                    comparable(entry["key"], kind.keyType).alias("key"),
-                    comparable(entry["value"], kind.valueType).alias("value"),
+                    comparable(entry["key"], kind.keyType, exactly=exactly).alias("key"),
+                    comparable(entry["value"], kind.valueType, exactly=exactly).alias("value"),
                 ),
             )
             return F.array_sort(formed)
         case T.ArrayType():
-            return F.transform(value, lambda item: comparable(item, kind.elementType))
+            return F.transform(
+                value, lambda item: comparable(item, kind.elementType, exactly=exactly)
+            )
         case T.StructType():
             parts = [
-                comparable(value.getField(field.name), field.dataType).alias(f"f{index}")
+                comparable(value.getField(field.name), field.dataType, exactly=exactly).alias(
+                    f"f{index}"
+                )
                 for index, field in enumerate(kind.fields)
             ]
             return F.when(value.isNotNull(), F.struct(*parts))
+        case T.StringType() | T.FloatType() | T.DoubleType():
+            return value.cast("string")  # the default collation is by bytes
         case _:
             return F.to_json(value)  # VARIANT
 
 
-def _needs_form(kind: T.DataType) -> bool:
+def _needs_form(kind: T.DataType, *, exactly: bool) -> bool:
     match kind:
         case T.MapType() | T.VariantType():
             return True
         case T.ArrayType():
-            return _needs_form(kind.elementType)
+            return _needs_form(kind.elementType, exactly=exactly)
         case T.StructType():
-            return any(_needs_form(field.dataType) for field in kind.fields)
+            return any(_needs_form(field.dataType, exactly=exactly) for field in kind.fields)
+        case T.StringType():
+            return exactly and not kind.isUTF8BinaryCollation()
         case _:
-            return False
+            return exactly and isinstance(kind, (T.FloatType, T.DoubleType))
 
 
 def placed(stored: DataFrame) -> DataFrame:
@@ -155,11 +167,15 @@ def _grouped(rows: DataFrame, names: list[str], *sums: str) -> DataFrame:
     return grouped.select(*[quote(name) for name in names], *sums, PLACES)
 
 
-def netted(changes: DataFrame) -> DataFrame:
-    """Signed rows without what came and went: each row once, with the sum of its weights."""
+def netted(changes: DataFrame, *, exactly: bool = False) -> DataFrame:
+    """Signed rows without what came and went: each row once, with the sum of its weights.
+
+    `exactly`: rows that a query is still to be made of; see `comparable`.
+    """
     names = [name for name in changes.columns if name != WEIGHT]
     values = [F.first(quote(name)).alias(name) for name in names]
-    grouped = changes.groupBy(*_keys(changes, names)).agg(*values, F.sum(WEIGHT).alias(WEIGHT))
+    keys = _keys(changes, names, exactly=exactly)
+    grouped = changes.groupBy(*keys).agg(*values, F.sum(WEIGHT).alias(WEIGHT))
     return grouped.where(F.col(WEIGHT) != 0).select(*[quote(name) for name in names], WEIGHT)
 
 
@@ -188,11 +204,13 @@ def all_new(rows: DataFrame) -> DataFrame:
     return applied(rows.withColumn(WEIGHT, F.lit(1)), None)
 
 
-def _keys(frame: DataFrame, names: list[str]) -> list[Column]:
+def _keys(frame: DataFrame, names: list[str], *, exactly: bool = False) -> list[Column]:
     """Columns in a form that can be grouped."""
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     return [
-        comparable(F.col(quote(name)), kinds[name]).alias(f"{RESERVED_PREFIX}k{index}")
+        comparable(F.col(quote(name)), kinds[name], exactly=exactly).alias(
+            f"{RESERVED_PREFIX}k{index}"
+        )
         for index, name in enumerate(names)
     ]
 

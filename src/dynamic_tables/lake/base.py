@@ -89,7 +89,6 @@ class Commit:
     metrics: Mapping[str, str]
     replaces: bool = False  # an overwrite: rows went that no metric tells of
     changed_bytes: int = 0  # of the files that its change feed is read from
-    touched_bytes: int = 0  # of all files that it added and removed
     committed_at: datetime | None = None  # None: the log does not tell
 
 
@@ -160,7 +159,7 @@ class Delta:
 class Sizes:
     """What is known of a refresh before it, from logs and checksums."""
 
-    changed_rows: int | None  # of the change feeds; None: the log does not tell
+    changed_rows: int | None  # of the sources; overwritten ones are netted; None: not known
     changed_bytes: int
     source_bytes: int
     stored_bytes: int

@@ -29,8 +29,8 @@ from dynamic_tables.lake.base import (
     SourceState,
 )
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
+from dynamic_tables.lake.extent import Counted, pays_to_count, total_rows
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_alive, told
-from dynamic_tables.lake.log import changed_rows, only_adds
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import (
     hidden_sources,
@@ -72,6 +72,7 @@ class SparkLake(StoredTables, SourceTables):
         SourceTables.__init__(self, spark)
         self._roots = (*allowed_roots, *((warehouse,) if warehouse else ()))
         self._read: dict[str, dict[str, Found]] = {}  # texts by fingerprint, which has the settings
+        self._counted: dict[str, Counted] = {}  # by table id
         self._under_way = UnderWay()
         self._plans = Plans(
             self._opaque, dialect=DIALECT, refusals=AnalysisException, headline=headline
@@ -193,25 +194,36 @@ class SparkLake(StoredTables, SourceTables):
         clear_slices(self.spark, definition, up_to)
 
     def sizes(self, definition: Definition, moves: Moves | None) -> Sizes:
-        commits, changed_bytes, source_bytes = [], 0, 0
-        for source in definition.sources:
-            present = self.source_state(source)
-            found = self.commits_of(source, moves) if moves else ()
-            source_bytes += present.bytes
-            changed_bytes += sum(
-                commit.changed_bytes if present.has_feed else commit.touched_bytes
-                for commit in found
-                if commit.changes_data or not present.has_feed
-            )
-            commits += found
+        extents = [*self.extents(definition, moves).values()] if moves else []
+        source_bytes = sum(self.source_state(source).bytes for source in definition.sources)
+        if moves and pays_to_count(extents, source_bytes):
+            self._count(definition, moves)
         return Sizes(
-            changed_rows=changed_rows(commits) if moves else None,
-            changed_bytes=changed_bytes,
+            changed_rows=self.changed_rows(definition, moves) if moves else None,
+            changed_bytes=sum(extent.bytes for extent in extents),
             source_bytes=source_bytes,
             stored_bytes=self.stored_bytes(definition),
             stored_rows=self.row_count(definition),
-            only_adds=all(map(only_adds, commits)),
+            only_adds=all(extent.only_adds for extent in extents),
         )
+
+    def changed_rows(self, definition: Definition, moves: Moves) -> int | None:
+        """Of the sources: as they were counted, else as their logs tell."""
+        counted = self._counted.get(definition.table_id)
+        if counted is not None and counted.pins == (*moves.before, *moves.after):
+            return counted.rows
+        return total_rows([*self.extents(definition, moves).values()])
+
+    def _count(self, definition: Definition, moves: Moves) -> None:
+        """Net the changes and count them, once: who plans and who refreshes decides alike."""
+        pins, plan = (*moves.before, *moves.after), self.plan_of(definition)
+        counted = self._counted.get(definition.table_id)
+        if isinstance(plan, NotIncremental) or (counted is not None and counted.pins == pins):
+            return
+        with self.work_area(definition, f"counting the changes for {definition.name}") as area:
+            rows = area.maintenance(definition, plan, moves).net_rows()
+        if rows is not None:
+            self._counted[definition.table_id] = Counted(pins=pins, rows=rows)
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
         """How the query can be kept up to date by changes."""

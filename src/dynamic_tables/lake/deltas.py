@@ -126,7 +126,7 @@ class Feed:
     """The changes of a source as Delta's change feed tells them."""
 
     rows: DataFrame
-    has_copies: bool = False  # rows that did not change are there too: once gone, once come
+    cancels: bool = False  # rows that did not change may be there: once gone, once come
 
 
 class SparkLeaves:
@@ -167,7 +167,8 @@ class SparkLeaves:
         return pin_of(pins, self._sources[source])
 
     def changes(self, source: str) -> str:
-        """The feed; its images of one update are two rows."""
+        """The feed; its images of one update are two rows. They cancel where only columns changed
+        that the query does not read: then nothing is affected."""
         name = f"{RESERVED_PREFIX}feed_{source.removeprefix(RESERVED_PREFIX)}"
         if name not in self._named:
             told = self._feed(self._pin(source, Side.BEFORE), self._pin(source, Side.AFTER))
@@ -175,13 +176,14 @@ class SparkLeaves:
             sign = F.when(F.col("_change_type").isin(*CAME), F.lit(1)).otherwise(F.lit(-1))
             columns = [F.col(quote(column)) for column in self._columns[source]]
             hidden = self._sources[source].hidden
-            if hidden is not None and hidden.in_parts is not None:
-                feed, sign = self._changed_groups(source, feed, hidden.in_parts), F.col(WEIGHT)
+            in_parts = hidden.in_parts if hidden is not None else None
+            if in_parts is not None:
+                feed, sign = self._changed_groups(source, feed, in_parts), F.col(WEIGHT)
             if hidden is not None and hidden.filtered:
                 feed = feed.where(F.col(SHOWN))
             signed = feed.select(*columns, sign.alias(WEIGHT))
-            if told.has_copies:
-                signed = netted(signed)
+            if told.cancels and in_parts is None:
+                signed = netted(signed, exactly=True)
             kept = signed if self._reads_once else self._hold(signed)
             kept.createOrReplaceTempView(name)
             self._named.add(name)

@@ -48,6 +48,21 @@ class Differing:
             if self.went.pop(_content(file), None) is None:
                 self.came[_content(file)] = file
 
+    @property
+    def bytes(self) -> int:
+        return sum(file["size"] for file in (*self.went.values(), *self.came.values()))
+
+    @property
+    def rows(self) -> int | None:
+        """About how many they have: a removed file need not tell, it is taken for one as dense as
+        the others. None if no file tells."""
+        counts = [(_rows_of(f), f["size"]) for f in (*self.went.values(), *self.came.values())]
+        known = [(rows, size) for rows, size in counts if rows is not None]
+        told, size = sum(rows for rows, _ in known), sum(size for _, size in known)
+        if len(known) == len(counts):
+            return told
+        return round(told * self.bytes / size) if size else None
+
 
 def _as_added(file: Mapping[str, Any]) -> Action:
     """A file as a commit adds it, as far as reading its rows goes."""
@@ -58,7 +73,18 @@ def _as_added(file: Mapping[str, Any]) -> Action:
         "modificationTime": file.get("modificationTime") or file.get("deletionTimestamp") or 0,
         "dataChange": True,
         "deletionVector": file.get("deletionVector"),
+        "stats": file.get("stats"),
     }
+
+
+def _rows_of(file: Action) -> int | None:
+    """
+    >>> _rows_of({"stats": '{"numRecords": 9}', "deletionVector": {"cardinality": 2}})
+    7
+    """
+    there = json.loads(file.get("stats") or "{}").get("numRecords")
+    gone = (file.get("deletionVector") or {}).get("cardinality", 0)
+    return None if there is None else there - gone
 
 
 def _content(file: Action) -> tuple[Any, ...]:
@@ -82,17 +108,22 @@ class FileChanges:
 
 def changes_by_files(session: SparkSession, location: str, before: int, after: int) -> FileChanges:
     """The changes between two versions."""
-    found = Differing()
     try:
-        for version in range(before + 1, after + 1):
-            found.follow(actions_of(session, location, version))
+        found = differing_files(session, location, before, after)
     except FileNotFoundError as error:
         raise _untold(location, before) from error
     went = _rows(session, location, before, list(found.went.values()))
     came = _rows(session, location, after, list(found.came.values()))
     rows = _marked(came, "insert").unionByName(_marked(went, "delete"), allowMissingColumns=True)
-    files = (*found.went.values(), *found.came.values())
-    return FileChanges(rows, bytes_read=sum(file["size"] for file in files))
+    return FileChanges(rows, bytes_read=found.bytes)
+
+
+def differing_files(session: SparkSession, location: str, before: int, after: int) -> Differing:
+    """FileNotFoundError: the log no longer has all commits between the two versions."""
+    found = Differing()
+    for version in range(before + 1, after + 1):
+        found.follow(actions_of(session, location, version))
+    return found
 
 
 def _untold(location: str, version: int) -> RefreshError:

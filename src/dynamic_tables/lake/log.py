@@ -57,13 +57,12 @@ def actions_of(spark: SparkSession, location: str, version: int) -> Iterator[Any
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
     info: dict[str, Any] = {}
     changed: dict[str, list[dict[str, Any]]] = {}  # files that came and went, by path
-    fed, touched = 0, 0  # bytes of its feed, and of all files
+    fed = 0  # bytes of its feed
     try:
         for action in actions_of(spark, location, version):
             info = action.get("commitInfo", info)
             fed += (action.get("cdc") or {}).get("size", 0)
             file = action.get("add") or action.get("remove") or {}
-            touched += file.get("size") or 0
             if file.get("dataChange"):
                 changed.setdefault(file["path"], []).append(file)
     except FileNotFoundError:
@@ -76,7 +75,6 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
         metrics=info.get("operationMetrics") or {},
         replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
         changed_bytes=fed or sum(map(_changed_bytes, changed.values())),
-        touched_bytes=touched,
         committed_at=_instant(info.get("inCommitTimestamp") or info.get("timestamp")),
     )
 
@@ -182,6 +180,14 @@ def only_adds(commit: Commit) -> bool:
         went = (commit.metrics.get(f"numTargetRows{how}") for how in ("Updated", "Deleted"))
         return all(number == "0" for number in went)
     return commit.operation in ADDING_OPERATIONS and not commit.replaces
+
+
+def only_removes(commit: Commit) -> bool:
+    """Whether a commit brings no row that was not there before it."""
+    if commit.operation == "MERGE":
+        came = (commit.metrics.get(f"numTargetRows{how}") for how in ("Updated", "Inserted"))
+        return all(number == "0" for number in came)
+    return not commit.changes_data or commit.operation == "DELETE"
 
 
 def _stamp(text: str | None) -> Stamp | None:

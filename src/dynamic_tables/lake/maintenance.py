@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -16,15 +16,16 @@ from dynamic_tables.compiler.joined import COMES, OLD
 from dynamic_tables.compiler.merge import NEEDS_ROWS
 from dynamic_tables.compiler.plan import DeltaPlan, Merge, Situation, Tables
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import InternalError
+from dynamic_tables.errors import InternalError, RefreshError
 from dynamic_tables.lake import bags, holding, jvm, parts
 from dynamic_tables.lake.base import Delta, Moves
 from dynamic_tables.lake.deltas import KEYS, Feed, SparkLeaves, typed, types_of
 from dynamic_tables.lake.differing import changes_by_files, has_feed
-from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone
+from dynamic_tables.lake.extent import Extent
+from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone, told
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept, checkpointed, is_empty, keep_computed
-from dynamic_tables.lake.log import RENAMING_OPERATIONS, changed_rows
+from dynamic_tables.lake.log import RENAMING_OPERATIONS
 from dynamic_tables.lake.plans import moved_names, same_types
 from dynamic_tables.lake.slicing import Affected
 from dynamic_tables.model import Pin, Strategy
@@ -41,6 +42,7 @@ MERGED = Tables(
     groups=f"{RESERVED_PREFIX}groups",
     keys=KEYS,
 )
+Answer = TypeVar("Answer")
 TooMany = Callable[[int], bool]  # whether so many keys are to be shared among workers
 MOST = 0.5  # share of the stored rows that is read from which on the others need no sorting out
 SMALL_FILES_BYTES = 2**20  # of files that differ, up to which few rows are expected of them
@@ -71,6 +73,8 @@ class Maintenance:
         self._lake, self._session, self._holder = lake, session, holder
         self._definition, self._plan = definition, plan
         self._moves, self._base = moves, base
+        self._strategy: Strategy | None = None  # by which changes are looked for
+        self._known_extents: Mapping[str, Extent] | None = None
         self._compares_files = False  # instead of asking for change feeds
         self._read_files = False  # large ones, however few of their rows changed
         self._too_many = too_many
@@ -79,23 +83,51 @@ class Maintenance:
 
     def find(self, strategy: Strategy) -> Found | Affected | Reason:
         """What the changes make of the table; a reason if they cannot be had."""
+        if self._has_other_columns():
+            return Reason.SOURCE_SCHEMA_CHANGED
+        rows = self._lake.changed_rows(self._definition, self._moves)
+        self._holder.expects_few = rows is not None and rows <= holding.SMALL_CHANGES
+        return self._from_feeds(lambda: self._by(strategy))
+
+    def _has_other_columns(self) -> bool:
+        """Whether what the query reads of a source was retyped, or may be another column."""
         definition, moves = self._definition, self._moves
         if not same_types(definition, self._plan, moves, lambda pin: types_of(self._at(pin))):
-            return Reason.SOURCE_SCHEMA_CHANGED
+            return True
         commits = self._lake.commits_of_sources(definition, moves)
-        if any(commit.operation in RENAMING_OPERATIONS for commit in commits):
-            return Reason.SOURCE_SCHEMA_CHANGED
-        rows = changed_rows(commits)
-        self._holder.expects_few = rows is not None and rows <= holding.SMALL_CHANGES
+        return any(commit.operation in RENAMING_OPERATIONS for commit in commits)
+
+    def net_rows(self) -> int | None:
+        """How many rows of the sources changed, without what came and went; None if nothing tells
+        any more."""
+        if self._has_other_columns():
+            return None
         try:
-            return self._by(strategy)
+            return self._from_feeds(self._count)
+        except RefreshError as error:
+            if error.reason is not Reason.HISTORY_GONE:
+                raise
+        except SPARK_FAULTS as error:
+            if told(error, about=str(self._definition.name)).reason is not Reason.HISTORY_GONE:
+                raise
+        return None
+
+    def _count(self) -> int:
+        now, leaves = self._situation()
+        return sum(self._session.table(leaves.changes(name)).count() for name in now.moved)
+
+    def _from_feeds(self, work: Callable[[], Answer]) -> Answer:
+        """Work with the change feeds; where there is none for the whole time, with the files."""
+        try:
+            return work()
         except SPARK_FAULTS as error:
             if not is_feed_gone(error):
                 raise
         self._compares_files = True  # the feed was turned on later than the last refresh
-        return self._by(strategy)
+        return work()
 
     def _by(self, strategy: Strategy) -> Found | Affected | Reason:
+        self._strategy = strategy
         now, leaves = self._situation()
         match strategy:
             case Strategy.KEYS:
@@ -130,14 +162,32 @@ class Maintenance:
     def _feed(self, before: Pin, after: Pin) -> Feed:
         """The change feed between two pins, or what the files say that differ."""
         place = self._lake.location_of(after.name)
-        if self._compares_files or not has_feed(self._session, place, after.version):
+        extent = self._extents()[after.name.key]
+        by_files = self._compares_files or extent.by_files
+        if by_files or not has_feed(self._session, place, after.version):
             found = changes_by_files(self._session, place, before.version, after.version)
             if found.bytes_read > SMALL_FILES_BYTES:
                 self._read_files, self._holder.expects_few = True, False
-            return Feed(found.rows, has_copies=True)
+            return Feed(found.rows, cancels=True)
         reader = self._session.read.format("delta").option("readChangeFeed", "true")
         ranged = reader.option("startingVersion", before.version + 1)
-        return Feed(ranged.option("endingVersion", after.version).load(place))
+        rows = ranged.option("endingVersion", after.version).load(place)
+        return Feed(rows, cancels=self._nets(extent))
+
+    def _nets(self, extent: Extent) -> bool:
+        """Whether changes are netted before anything is made of them: few always, many if sources
+        are searched for them. Many sums are added up as fast, and rows of the result are netted."""
+        if extent.one_way:
+            return False
+        if self._strategy in (Strategy.APPEND, Strategy.ROWS) and self._plan.monotone:
+            return self._plan.scans > 1
+        searches = self._strategy is Strategy.KEYS or self._plan.scans > 1
+        return searches or extent.replaced or self._holder.expects_few
+
+    def _extents(self) -> Mapping[str, Extent]:
+        if self._known_extents is None:
+            self._known_extents = self._lake.extents(self._definition, self._moves)
+        return self._known_extents
 
     def _reads_few(self) -> bool:
         """Whether few changes are all that is read."""
@@ -197,6 +247,8 @@ class Maintenance:
         if found is None:
             return _nothing(Strategy.MERGE)
         made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
+        if not made.size:
+            return _nothing(Strategy.MERGE)
         if self._exceeds_threshold(made):
             return Reason.ABOVE_THRESHOLD
         groups = self._plan.group_columns()
@@ -288,7 +340,10 @@ class Maintenance:
         changes = self._plan.changes(now)
         if changes is None:
             return _nothing(strategy)
-        net = self._holder.for_joins(bags.netted(self._typed(changes, WEIGHT)))
+        held = self._holder.held(bags.netted(self._typed(changes, WEIGHT)))
+        if not held.size:
+            return _nothing(strategy)
+        net = self._holder.sent_along(held).frame
         goes = not is_empty(net.where(F.col(WEIGHT) < 0))
         if strategy is Strategy.APPEND and goes:
             strategy = Strategy.ROWS

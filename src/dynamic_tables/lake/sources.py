@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from dynamic_tables.definition import Definition, Source
 from dynamic_tables.lake import catalog
 from dynamic_tables.lake.base import Commit, Moves, Remaining, SourceState
+from dynamic_tables.lake.extent import NONE, Extent, extent_of
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
 from dynamic_tables.lake.pins import pin_of, remaining
@@ -81,6 +82,18 @@ class SourceTables:
     def commits_of(self, source: Source, moves: Moves) -> tuple[Commit, ...]:
         old, new = pin_of(moves.before, source), pin_of(moves.after, source)
         return self.source_commits(source, old.version, new.version)
+
+    def extents(self, definition: Definition, moves: Moves) -> dict[str, Extent]:
+        """How much of each source changed between its pins, by name key."""
+        return {source.name.key: self._extent(source, moves) for source in definition.sources}
+
+    def _extent(self, source: Source, moves: Moves) -> Extent:
+        commits = self.commits_of(source, moves)
+        if not commits:
+            return NONE
+        span = (pin_of(moves.before, source).version, pin_of(moves.after, source).version)
+        present = self.source_state(source)
+        return extent_of(self.spark, present.location, span, commits, has_feed=present.has_feed)
 
     def remaining_columns(self, definition: Definition, pins: Sequence[Pin]) -> Remaining:
         def columns_at(pin: Pin) -> list[str]:
