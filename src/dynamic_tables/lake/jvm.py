@@ -167,6 +167,13 @@ def settings(spark: SparkSession) -> dict[str, str]:
     return pairs(spark._jsparkSession.conf().getAll())
 
 
+def set_all(spark: SparkSession, wanted: Mapping[str, str]) -> None:
+    """Settings of a session, in one answer, checked as `spark.conf.set` does."""
+    mapper = java_class(spark, "com.fasterxml.jackson.databind.ObjectMapper")()
+    properties = mapper.readValue(json.dumps(wanted), _class(spark, "java.util.Properties"))
+    spark._jsparkSession.sessionState().conf().setConf(properties)
+
+
 def view_conf(spark: SparkSession, metadata: Java) -> Java:
     """The settings under which Spark reads a view: those kept with it, else defaults, which
     depend on the Spark that made it."""

@@ -15,7 +15,7 @@ from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import Progress
 from dynamic_tables.lake.jvm import Java
 
-PAGE = 50  # executions that are looked at together; Spark keeps a thousand, a refresh has ten
+PAGE = 12  # executions that are looked at together; Spark keeps a thousand, a refresh has ten
 FILES_METRIC = re.compile(r"SQLPlanMetric\(number of files read,(\d+),")
 MARKS = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 LISTENER_WAIT_MS = 5_000  # the status store is filled by a listener that runs a little behind

@@ -111,12 +111,20 @@ def private_session(
     }
     there = jvm.settings(session)
     ours = {**PRIVATE_SETTINGS, **(_for_small_tables(spark) if small else {})}
-    for key, value in {**wanted, **settings, **ours}.items():
-        if there.get(key) != value and session.conf.isModifiable(key):
-            session.conf.set(key, value)
+    others = {k: v for k, v in {**wanted, **settings, **ours}.items() if there.get(k) != v}
+    jvm.set_all(session, {k: v for k, v in others.items() if _is_modifiable(session, k)})
     jvm.bind_catalogs(session)
     use_namespace(session, namespace)
     return session
+
+
+_modifiable: dict[str, bool] = {}  # by key; Spark answers alike in all sessions
+
+
+def _is_modifiable(session: SparkSession, key: str) -> bool:
+    if key not in _modifiable:
+        _modifiable[key] = session.conf.isModifiable(key)
+    return _modifiable[key]
 
 
 def _for_small_tables(spark: SparkSession) -> dict[str, str]:
