@@ -94,3 +94,28 @@ def test_history_that_vacuum_took(shared: dt.DynamicTables) -> None:
     assert (record.strategy, record.reason) == ("full", "HISTORY_GONE")
     assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
     check(shared, "kept")
+
+
+def test_files_without_the_affected_keys_are_not_read(shared: dt.DynamicTables) -> None:
+    """Eight files in the order of their groups, one of which has the rows of two neighbours."""
+    shared.sql(
+        "CREATE TABLE sorted (k INT, v INT) USING delta TBLPROPERTIES"
+        " (delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'name')"
+    )
+    shared.sql(
+        "INSERT INTO sorted SELECT /*+ REPARTITION_BY_RANGE(8, k) */ CAST(id % 800 AS INT) AS k,"
+        " CAST(id AS INT) FROM range(8000)"
+    )
+    shared.sql("ALTER TABLE sorted RENAME COLUMN k TO g")  # statistics know it by another name
+    shared.create("near", "SELECT g, max(v) AS m, count(*) AS n FROM sorted GROUP BY g")
+    assert shared.sql("DESCRIBE DETAIL sorted").collect()[0].numFiles == 8
+    shared.sql("DELETE FROM sorted WHERE g IN (411, 412) AND v >= 7200")
+    record = shared.refresh("near", strategy="keys")["near"]
+    assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
+    assert (record.work.files_read or 0) <= 4, record.work  # the feed's, the source's, two stored
+    check(shared, "near")
+    shared.sql("INSERT INTO sorted VALUES (NULL, 1), (5, 1), (799, 9999), (9000, 1)")
+    assert shared.refresh("near", strategy="keys")["near"].work.rows_inserted == 4
+    shared.sql("INSERT INTO sorted VALUES (NULL, 2), (NULL, 0)")
+    assert shared.refresh("near", strategy="keys")["near"].work.rows_inserted == 1
+    check(shared, "near")
