@@ -32,7 +32,7 @@ Row = tuple[int | None, ...]
 class TableLeaves:
     """Tables `r_before`, `r_after`, `r_changes`."""
 
-    def rows(self, source: str, side: Side) -> str:
+    def rows(self, source: str, side: Side, within: object = ()) -> str:
         return f"{source}_{side.value}"
 
     def changes(self, source: str) -> str:

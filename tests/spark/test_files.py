@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables import doctor
 from dynamic_tables.lake.files import rows_at
+from dynamic_tables.model import utc_now
 from listed import newest
 from oracle import bag, check
 
@@ -94,3 +99,66 @@ def test_history_that_vacuum_took(shared: dt.DynamicTables) -> None:
     assert (record.strategy, record.reason) == ("full", "HISTORY_GONE")
     assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
     check(shared, "kept")
+
+
+def test_warned_before_history_is_gone(
+    open_lake: Callable[..., dt.DynamicTables], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `plan`, also of a table that is skipped, and by `doctor`, while something is unread."""
+    now = [utc_now()]
+    lake = open_lake(clock=lambda: now[0])
+    monkeypatch.setattr(doctor, "utc_now", lambda: now[0])
+    for name, days in {"brief": 8, "late": 8, "long": 99}.items():
+        kept = f"'interval {days} days'"
+        lake.sql(
+            f"CREATE TABLE {name} (k INT) USING delta TBLPROPERTIES"
+            f" (delta.logRetentionDuration = {kept}, delta.deletedFileRetentionDuration = {kept})"
+        )
+        lake.sql(f"INSERT INTO {name} VALUES (1)")
+        lake.create(f"of_{name}", f"SELECT k FROM {name}")
+    now[0] += timedelta(days=7)
+
+    def warned() -> dict[str, bool]:
+        rows = {row.table.name: "\n".join(row.warnings) for row in lake.plan()}
+        found = {name: "keeps its history for 8.0 days" in said for name, said in rows.items()}
+        told = doctor._expiring(lake)
+        assert (told.hint is not None) == any(found.values())
+        for name, is_warned in found.items():
+            assert (f"default.{name}: " in told.detail) == is_warned
+        return found
+
+    assert not any(warned().values())
+    for name in ("brief", "late", "long"):
+        lake.sql(f"INSERT INTO {name} VALUES (2)")
+    wanted = {"of_brief": True, "of_late": True, "of_long": False}
+    assert warned() == wanted
+    lake.alter("of_brief", max_scan_bytes=1)
+    assert {row.table.name: row.action for row in lake.plan()}["of_brief"] == "skip"
+    assert warned() == wanted
+    lake.refresh("of_late")
+    assert warned() == wanted | {"of_late": False}
+
+
+def test_files_without_the_affected_keys_are_not_read(shared: dt.DynamicTables) -> None:
+    """Eight files in the order of their groups, one of which has the rows of two neighbours."""
+    shared.sql(
+        "CREATE TABLE sorted (k INT, v INT) USING delta TBLPROPERTIES"
+        " (delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'name')"
+    )
+    shared.sql(
+        "INSERT INTO sorted SELECT /*+ REPARTITION_BY_RANGE(8, k) */ CAST(id % 800 AS INT) AS k,"
+        " CAST(id AS INT) FROM range(8000)"
+    )
+    shared.sql("ALTER TABLE sorted RENAME COLUMN k TO g")  # statistics know it by another name
+    shared.create("near", "SELECT g, max(v) AS m, count(*) AS n FROM sorted GROUP BY g")
+    assert shared.sql("DESCRIBE DETAIL sorted").collect()[0].numFiles == 8
+    shared.sql("DELETE FROM sorted WHERE g IN (411, 412) AND v >= 7200")
+    record = shared.refresh("near", strategy="keys")["near"]
+    assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
+    assert (record.work.files_read or 0) <= 4, record.work  # the feed's, the source's, two stored
+    check(shared, "near")
+    shared.sql("INSERT INTO sorted VALUES (NULL, 1), (5, 1), (799, 9999), (9000, 1)")
+    assert shared.refresh("near", strategy="keys")["near"].work.rows_inserted == 4
+    shared.sql("INSERT INTO sorted VALUES (NULL, 2), (NULL, 0)")
+    assert shared.refresh("near", strategy="keys")["near"].work.rows_inserted == 1
+    check(shared, "near")

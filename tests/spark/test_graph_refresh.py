@@ -84,6 +84,23 @@ def test_the_store_can_be_queried(diamond: dt.DynamicTables) -> None:
     assert {row.source: row.v for row in rows} == pins
 
 
+def test_nothing_moved_starts_no_job(diamond: dt.DynamicTables) -> None:
+    """Counted for the whole process: what is not written asks nobody what it cost."""
+
+    def jobs() -> int:
+        return diamond.spark._jsparkSession.sparkContext().dagScheduler().numTotalJobs()
+
+    diamond.sql("INSERT INTO src VALUES (7, 7)")
+    before = jobs()
+    diamond.refresh()
+    after = jobs()
+    assert after > before
+    report = diamond.refresh()
+    assert {record.reason for record in report.records} == {"NOT_MOVED"}
+    assert len(report.records) == 4
+    assert jobs() == after
+
+
 def test_rename_rewrites_the_children(diamond: dt.DynamicTables) -> None:
     diamond.sql("ALTER DYNAMIC TABLE base RENAME TO basis")
     assert not diamond.spark.catalog.tableExists("base")

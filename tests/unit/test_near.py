@@ -10,7 +10,7 @@ from dynamic_tables.lake.deltas import SparkLeaves
 
 
 class Leaves:
-    def rows(self, source: str, side: Any) -> str:
+    def rows(self, source: str, side: Any, within: Any = ()) -> str:
         return f"{source}_{side}"
 
     def changes(self, source: str) -> str:

@@ -43,10 +43,19 @@ class Side(StrEnum):
     AFTER = "after"
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Only rows whose value of a column is among those of a column of keys."""
+
+    keys: str  # a table of keys
+    index: int  # which of its columns
+    column: str  # of the source
+
+
 class Leaves(Protocol):
     """What a lake supplies: relations, as text that may stand behind FROM."""
 
-    def rows(self, source: str, side: Side) -> str: ...
+    def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str: ...
     def changes(self, source: str) -> str: ...  # the source's columns and WEIGHT
     def clock(self, function: Expression, side: Side) -> Expression: ...
     def near(self, keys: str, index: int, column: str) -> str: ...  # see `Emitter._near`
@@ -131,7 +140,7 @@ class Emitter:
     ) -> str:
         match node:
             case Scan():
-                return self._scan(node, self.leaves.rows(node.source, side), inside[0])
+                return self._scan(node, side, inside[0])
             case Constant():
                 query = node.query.sql(dialect=self.dialect)
                 return f"SELECT {self.listed(node.columns)} FROM ({query}) AS q"
@@ -171,9 +180,11 @@ class Emitter:
                 ]
                 return f"{both[0]} {word} {both[1]}"
 
-    def _scan(self, node: Scan, relation: str, only: Restriction | None) -> str:
+    def _scan(self, node: Scan, side: Side, only: Restriction | None) -> str:
+        """A lake may leave out rows of other keys; the condition is there all the same."""
         columns = ", ".join(f"{self.quote(a)} AS {self.quote(b)}" for a, b in node.names)
-        sql = f"SELECT {columns} FROM {relation}"
+        within = _within(node, only) if only is not None else ()
+        sql = f"SELECT {columns} FROM {self.leaves.rows(node.source, side, within)}"
         if only is None:
             return sql
         return f"SELECT * FROM ({sql}) AS q WHERE {self._near(only)}{self.matches(only)}"
@@ -250,6 +261,15 @@ class Emitter:
                 return [None for _ in children(node)], False
             case Join() | Mark():
                 return _through_join(node, only)
+
+
+def _within(node: Scan, only: Restriction) -> tuple[Within, ...]:
+    columns = {output: column for column, output in node.names}
+    return tuple(
+        Within(only.table, index, columns[value.name])
+        for index, value in enumerate(only.values)
+        if isinstance(value, exp.Column) and value.name in columns
+    )
 
 
 def _if_within(only: Restriction, names: Sequence[str]) -> tuple[list[Restriction | None], bool]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from dynamic_tables.compiler.emit import Leaves, Side
+from dynamic_tables.compiler.emit import Leaves, Side, Within
 from dynamic_tables.compiler.tree import Expression
 
 _MARK = f"_gap_{secrets.token_hex(8)}"  # no text of a user can hold it
@@ -28,9 +28,11 @@ class Gaps:
 
     _clocks: list[Expression] = field(default_factory=list)
     _nears: list[tuple[str, int, str]] = field(default_factory=list)
+    _scans: list[tuple[str, Side, tuple[Within, ...]]] = field(default_factory=list)
 
-    def rows(self, source: str, side: Side) -> str:
-        return f"{_MARK}[rows {source} {side.value}]"
+    def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str:
+        self._scans.append((source, side, within))
+        return f"{_MARK}[rows {len(self._scans) - 1} ]"
 
     def changes(self, source: str) -> str:
         return f"{_MARK}[changes {source} ]"
@@ -50,7 +52,7 @@ class Gaps:
             kind, what, side = gap.groups()
             match kind:
                 case "rows":
-                    return leaves.rows(what, Side(side))
+                    return leaves.rows(*self._scans[int(what)])
                 case "changes":
                     return leaves.changes(what)
                 case "near":

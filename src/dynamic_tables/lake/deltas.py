@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from sqlglot import exp
 
 from dynamic_tables.compiler import functions
-from dynamic_tables.compiler.emit import WEIGHT, Side
+from dynamic_tables.compiler.emit import WEIGHT, Side, Within
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.compiler.references import (
     Clock,
@@ -36,6 +36,7 @@ from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
 from dynamic_tables.lake.ranges import ORDERED_ALIKE, condition
 from dynamic_tables.lake.sessions import differing_settings, use_namespace
+from dynamic_tables.lake.skipping import Wanted
 from dynamic_tables.lake.statements import shown, view_of_types
 from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN, quote
@@ -140,7 +141,7 @@ class SparkLeaves:
         moves: Moves,
         *,
         feed: Callable[[Pin, Pin], Feed],  # what changed after one pin, up to another
-        frame_at: Callable[[Pin], DataFrame],
+        frame_at: Callable[[Pin, Sequence[Wanted]], DataFrame],  # of what is wanted, at least
         hold: Callable[[DataFrame], DataFrame],  # what is read more than once
     ) -> None:
         self._session = session
@@ -150,13 +151,18 @@ class SparkLeaves:
         self._feed, self._frame_at, self._hold = feed, frame_at, hold
         self._reads_once = plan.scans == 1
         self._named: set[str] = set()
+        self._parts: dict[tuple[str, tuple[Wanted, ...]], int] = {}  # what was wanted of tables
         self._known: dict[tuple[str, int], tuple[Any, ...]] = {}  # keys, by table and column
 
-    def rows(self, source: str, side: Side) -> str:
+    def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str:
+        """Once keys are known, without files that have none of them: see `lake.skipping`."""
         pin, known = self._pin(source, side), self._sources[source]
         name = f"{RESERVED_PREFIX}{side.value}_{source.removeprefix(RESERVED_PREFIX)}"
+        wanted = self._wanted(within) if known.hidden is None else ()
+        if wanted:
+            name += f"_{self._parts.setdefault((name, wanted), len(self._parts))}"
         if name not in self._named:
-            self._frame_at(pin).createOrReplaceTempView(name)
+            self._frame_at(pin, wanted).createOrReplaceTempView(name)
             self._named.add(name)
         if known.hidden is None:
             return name
@@ -192,7 +198,7 @@ class SparkLeaves:
     def _changed_groups(self, source: str, feed: DataFrame, in_parts: InParts) -> DataFrame:
         """What is stored of a group may change without the group; readers see groups only."""
         groups = self._hold(parts.groups_of(feed, in_parts.keys))
-        before, after = (self._frame_at(self._pin(source, side)) for side in Side)
+        before, after = (self._frame_at(self._pin(source, side), ()) for side in Side)
         return parts.changes(groups, before, after, in_parts)
 
     def near(self, keys: str, index: int, column: str) -> str:
@@ -200,8 +206,15 @@ class SparkLeaves:
         found = condition(column, values) if values is not None else None
         return f"{found} AND " if found else ""
 
-    def nearby(self, rows: DataFrame, keys: str, columns: Sequence[str]) -> DataFrame:
+    def _wanted(self, within: Sequence[Within]) -> tuple[Wanted, ...]:
+        found = ((each.column, self._known.get((each.keys, each.index))) for each in within)
+        return tuple(Wanted(column, values) for column, values in found if values is not None)
+
+    def nearby(
+        self, read: Callable[[Sequence[Wanted]], DataFrame], keys: str, columns: Sequence[str]
+    ) -> DataFrame:
         """Rows, without most of those that have other keys, as far as literals can say it."""
+        rows = read(self._wanted([Within(keys, n, name) for n, name in enumerate(columns)]))
         conditions = [
             self.near(keys, n, quote(name)).removesuffix(" AND ") for n, name in enumerate(columns)
         ]

@@ -2,33 +2,51 @@
 
 Delta finds the files of a version that it has not read yet by a query over its log: a second of
 planning on any table. The checksum of a version names the files of tables that have few, so small
-tables are read by that list. Large ones are left to Delta, which skips files by their statistics.
+tables are read by that list, without files that hold nothing of what is wanted. Large ones are left
+to Delta, which skips files by their statistics itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.lake import jvm
+from dynamic_tables.lake.jvm import Java
+from dynamic_tables.lake.skipping import Wanted, kept
 
 FILES_AT_MOST = 64
 
 
-def rows_at(session: SparkSession, location: str, version: int) -> DataFrame:
-    """A table as of a version; nothing is read yet."""
-    return _listed(session, location, version) or _as_of(session, location, version)
+def rows_at(
+    session: SparkSession, location: str, version: int, wanted: Sequence[Wanted] = ()
+) -> DataFrame:
+    """A table as of a version, at least the rows that are wanted; nothing is read yet."""
+    return _listed(session, location, version, wanted) or _as_of(session, location, version)
 
 
 def _as_of(session: SparkSession, location: str, version: int) -> DataFrame:
     return session.read.format("delta").option("versionAsOf", version).load(location)
 
 
-def _listed(session: SparkSession, location: str, version: int) -> DataFrame | None:
+def _listed(
+    session: SparkSession, location: str, version: int, wanted: Sequence[Wanted]
+) -> DataFrame | None:
     with jvm.active(session):
         log = jvm.delta_log_by_path(session, location)
         snapshot = jvm.snapshot_at(session, log, version)
         files = jvm.all_files(snapshot)
         if files is None or files.size() > FILES_AT_MOST:
             return None
+        if wanted and files.size() > 1:
+            files = _of(session, files, wanted, schema=snapshot.metadata().schema().json())
         frame = log.createDataFrame(snapshot, files, False, jvm.some(session, None))
     return DataFrame(frame, session)
+
+
+def _of(session: SparkSession, files: Java, wanted: Sequence[Wanted], *, schema: str) -> Java:
+    """The files that may hold what is wanted."""
+    known = list(jvm.items(files))
+    places = kept([file.stats() for file in known], wanted, schema)
+    return files if len(places) == len(known) else jvm.sequence(session, [known[n] for n in places])

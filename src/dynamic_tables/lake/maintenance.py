@@ -27,6 +27,7 @@ from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept, checkpointed, is_empty, keep_computed
 from dynamic_tables.lake.log import RENAMING_OPERATIONS
 from dynamic_tables.lake.plans import moved_names, same_types
+from dynamic_tables.lake.skipping import Wanted
 from dynamic_tables.lake.slicing import Affected
 from dynamic_tables.model import Pin, Strategy
 from dynamic_tables.names import RESERVED_PREFIX, quote
@@ -156,8 +157,8 @@ class Maintenance:
         )
         return now, leaves
 
-    def _at(self, pin: Pin) -> DataFrame:
-        return rows_at(self._session, self._lake.location_of(pin.name), pin.version)
+    def _at(self, pin: Pin, wanted: Sequence[Wanted] = ()) -> DataFrame:
+        return rows_at(self._session, self._lake.location_of(pin.name), pin.version, wanted)
 
     def _feed(self, before: Pin, after: Pin) -> Feed:
         """The change feed between two pins, or what the files say that differ."""
@@ -193,9 +194,9 @@ class Maintenance:
         """Whether few changes are all that is read."""
         return self._holder.expects_few and self._plan.scans == 1 and not self._read_files
 
-    def _stored(self) -> DataFrame:
-        """The stored rows with their places."""
-        return bags.placed(rows_at(self._session, self._definition.location, self._base))
+    def _stored(self, wanted: Sequence[Wanted] = ()) -> DataFrame:
+        """The stored rows with their places; at least those that are wanted."""
+        return bags.placed(rows_at(self._session, self._definition.location, self._base, wanted))
 
     def _typed(self, query: str, *also: str) -> DataFrame:
         return typed(self._holder.sql(query), self._definition, *also)
@@ -227,7 +228,7 @@ class Maintenance:
             return Affected(keys=affected.size)
         leaves.learn(KEYS, affected, affected.frame.columns)
         found = self._plan.replacement(now, KEYS, self._definition.inexact) or found
-        stored = leaves.nearby(self._stored(), KEYS, found.columns)
+        stored = leaves.nearby(self._stored, KEYS, found.columns)
         stored = of_keys(stored, affected.frame, found.columns)
         return self._found(Strategy.KEYS, bags.counted(self._typed(found.rows), stored))
 
@@ -254,7 +255,7 @@ class Maintenance:
         groups = self._plan.group_columns()
         keys = [key_column(n) for n in range(len(groups))]
         leaves.learn(MERGED.parts, made, keys)
-        stored = leaves.nearby(self._stored(), MERGED.parts, groups)
+        stored = leaves.nearby(self._stored, MERGED.parts, groups)
         if found.joined and found.beside and not made.is_local and bags.is_flat(stored):
             self._only(stored, made, keys).createOrReplaceTempView(STORED)
             return self._joined(found, found.joined, found.beside)

@@ -89,10 +89,23 @@ def preview_of(context: Context, definition: Definition) -> Planned | None:
     return next((row for row in rows if row.table == name), None)
 
 
-def _skipped(name: TableName, error: DynamicTablesError) -> Planned:
+def _skipped(name: TableName, error: DynamicTablesError, *warnings: str) -> Planned:
     return Planned(
-        table=name, action=Action.SKIP, strategy=None, reason=error.reason, detail=error.message
+        table=name,
+        action=Action.SKIP,
+        strategy=None,
+        reason=error.reason,
+        detail=error.message,
+        warnings=warnings,
     )
+
+
+def _expires(context: Context, state: TableState) -> list[str]:
+    """What is warned of, also if the table is skipped: it is not going to be read in time."""
+    try:
+        return list(expiring(context.lake, state, context.clock()))
+    except DynamicTablesError:  # a source is gone: whoever decides will say so
+        return []
 
 
 def _planned(
@@ -104,17 +117,16 @@ def _planned(
 ) -> Planned:
     state = replace(plan.states[table_id], definition=plan.graph[table_id])  # views as they are now
     name = state.definition.name
-    barred = plan.barred.get(table_id)
+    barred, expires = plan.barred.get(table_id), _expires(context, state)
     if barred is not None:
-        return _skipped(name, barred)
+        return _skipped(name, barred, *expires)
     try:
         decision, moved, facts = _decide(context, refresh, plan, state, changing)
-        expires = list(expiring(context.lake, state, context.clock()))
         by_changes = any(e.strategy is not Strategy.FULL for e in decision.estimates)
         sizes = facts.sizes() if decision.estimates else None
         found = storages(facts) if by_changes else ()
     except DynamicTablesError as error:
-        return _skipped(name, error)
+        return _skipped(name, error, *expires)
     if decision.strategy is not Strategy.NO_DATA:
         changing[table_id] = decision
     advised = advice(found, state.definition.options.storage)

@@ -29,7 +29,7 @@ from dynamic_tables.compiler.duck_sql import (
     literal,
     quote,
 )
-from dynamic_tables.compiler.emit import WEIGHT, Side, key_column
+from dynamic_tables.compiler.emit import WEIGHT, Side, Within, key_column
 from dynamic_tables.compiler.ivm.plan import Naming
 from dynamic_tables.compiler.ivm.statements import Statements, Writer
 from dynamic_tables.compiler.ivm.view import NO_COLUMN, Source, View
@@ -69,7 +69,7 @@ class _Leaves:
     view: View
     naming: Naming
 
-    def rows(self, source: str, side: Side) -> str:
+    def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str:  # noqa: ARG002
         table = self.view.sources[source]
         name = ".".join(map(quote, table.parts))
         pinned = f"{name} AT (VERSION => {self.version(table, side)})"
@@ -299,7 +299,7 @@ class _DuckWriter(Writer):
 class _Unpinned(_Leaves):
     """The tables as they are, for their types."""
 
-    def rows(self, source: str, side: Side) -> str:  # noqa: ARG002
+    def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str:  # noqa: ARG002
         table = self.view.sources[source]
         name = ".".join(map(quote, table.parts))
         return name if table.columns else f"(SELECT 1 AS {NO_COLUMN} FROM {name})"

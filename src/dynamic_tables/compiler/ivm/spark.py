@@ -26,7 +26,7 @@ import sqlglot
 from sqlglot import exp
 
 from dynamic_tables.compiler import functions
-from dynamic_tables.compiler.emit import WEIGHT, Side, key_column
+from dynamic_tables.compiler.emit import WEIGHT, Side, Within, key_column
 from dynamic_tables.compiler.ivm.plan import Naming
 from dynamic_tables.compiler.ivm.statements import Statements, Writer
 from dynamic_tables.compiler.ivm.view import NO_COLUMN, Source, View
@@ -90,7 +90,7 @@ class _Leaves:
     naming: Naming
     pinned: bool = True
 
-    def rows(self, source: str, side: Side) -> str:
+    def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str:  # noqa: ARG002
         table = self.view.sources[source]
         place = list(self.view.sources).index(source)
         name = _name(table)

@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from dynamic_tables.compiler import functions
-from dynamic_tables.compiler.emit import WEIGHT, Side, key_column
+from dynamic_tables.compiler.emit import WEIGHT, Side, Within, key_column
 from dynamic_tables.compiler.plan import DeltaPlan, Situation
 from dynamic_tables.compiler.references import TableReference, as_query, rewrite
 from dynamic_tables.compiler.refused import unfaithful
@@ -136,7 +136,7 @@ class DuckLeaves:
         pins = self._moves.before if side is Side.BEFORE else self._moves.after
         return pin_of(pins, self._sources[source])
 
-    def rows(self, source: str, side: Side) -> str:
+    def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str:  # noqa: ARG002
         """Small tables that a plan reads more than once are copied: each scan of the lake costs."""
         pin, lake = self.pin(source, side), self._stored(source, side)
         known = self._sources[source]

@@ -1,0 +1,98 @@
+"""Which files may hold some values of a column, by the statistics that Delta's log has of them.
+
+A file that is kept for nothing costs a little time, one that is left out wrongly costs rows: all
+that is missing, odd, or of a type whose bounds writers round, keeps the file.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+SPARKS_OWN = "__"  # texts that are compared otherwise: of a fixed length, with a collation
+CUT = "\ufffd"  # what is left of a character that was cut into
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Only rows that have one of these values in a column are looked for."""
+
+    column: str
+    values: tuple[Any, ...]  # None: rows that have none
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Values to be compared with the bounds of a column."""
+
+    name: str  # as statistics have it
+    bound: Callable[[Any], Any]  # from statistics; ValueError: not to be relied on
+    ordered: tuple[Any, ...]
+    null: bool
+
+    def may_be_in(self, stats: str | None) -> bool:
+        """Whether a file may hold one of the values."""
+        try:
+            known = json.loads(stats or "")
+            if self.null and known["nullCount"][self.name] != 0:
+                return True
+            low, high = (self.bound(known[ends][self.name]) for ends in ("minValues", "maxValues"))
+        except (ValueError, KeyError, TypeError):
+            return True
+        place = bisect_left(self.ordered, low)
+        return low > high or (place < len(self.ordered) and self.ordered[place] <= high)
+
+
+def sought(wanted: Wanted, schema: str) -> Sought | None:
+    """What to look for in files of a table with this schema, as JSON; None: nothing that helps."""
+    fields = json.loads(schema)["fields"]
+    found = [field for field in fields if field["name"].lower() == wanted.column.lower()]
+    known = {value for value in wanted.values if value is not None}
+    if len(found) != 1 or not isinstance(found[0]["type"], str):
+        return None
+    kind, bound = _KINDS.get(found[0]["type"], (None, _whole))
+    about = found[0].get("metadata", {})
+    if kind is None or not all(type(value) is kind for value in known):
+        return None
+    if any(key.startswith(SPARKS_OWN) for key in about):
+        return None
+    name = about.get(PHYSICAL_NAME, found[0]["name"])
+    return Sought(name, bound, tuple(sorted(known)), null=len(known) < len(set(wanted.values)))
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(value)
+    return value
+
+
+def _day(value: Any) -> date:
+    return date.fromisoformat(value)
+
+
+def _text(value: Any) -> str:
+    """Long ones are cut: least ones become lesser, greatest ones get a great character behind."""
+    if not isinstance(value, str) or any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise ValueError(value)
+    if CUT in value:
+        raise ValueError(value)
+    return value
+
+
+# By Spark's names. Decimals are not among them: some writers round their bounds.
+_KINDS: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), (int, _whole)),
+    "date": (date, _day),
+    "string": (str, _text),
+}
+
+
+def kept(stats: Sequence[str | None], wanted: Sequence[Wanted], schema: str) -> list[int]:
+    """Which of some files, by their places, may hold rows that are looked for."""
+    found = [one for one in (sought(each, schema) for each in wanted) if one is not None]
+    return [n for n, told in enumerate(stats) if all(one.may_be_in(told) for one in found)]
