@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from change_size import FEED, QUERIES, change, prepare
-from common import Lake, Measured, arguments, in_turn, merge_rounds, report
+from common import Lake, Measured, arguments, bars, in_turn, merge_rounds, report
 from fixed_cost import SMALL
 from pyspark.sql import DataFrame, SparkSession
 
@@ -218,19 +218,26 @@ class Contest:
         return tuple(self._tables.sql(f"SELECT count(*), sum(h % 1000003) FROM ({rows})").first())
 
     def lines(self, rows: int, found: Mapping[str, Measured]) -> list[str]:
+        against = self.against_best(found)
+        return [
+            f"| {self._title} | {rows:,} | {title} | {m.median:.2f} | {against[title]:.2f} |"
+            f" {m.jobs[0]} |"
+            for title, m in found.items()
+        ]
+
+    def against_best(self, found: Mapping[str, Measured]) -> dict[str, float]:
+        """Each way against the best sequence by hand that stores what it does."""
         hand = {way.title: way for way in self._ways.values()}
         best = {
             folded: min(found[title].median for title, way in hand.items() if way.folded is folded)
             for folded in {way.folded for way in hand.values()}
         }
-        told = []
-        for title, m in found.items():
-            folded = hand[title].folded if title in hand else title == "fold"
-            told.append(
-                f"| {self._title} | {rows:,} | {title} | {m.median:.2f} |"
-                f" {m.median / best[folded]:.2f} | {m.jobs[0]} |"
-            )
-        return told
+        folds = {t: hand[t].folded if t in hand else t == "fold" for t in found}
+        return {title: m.median / best[folds[title]] for title, m in found.items()}
+
+    @property
+    def title(self) -> str:
+        return self._title
 
 
 def _silent(_: object) -> None:
@@ -251,7 +258,7 @@ def main() -> None:
     wanted = arguments(__doc__, only=list(QUERIES), rows=20_000_000)
     rows, keys = (400_000, 20_000) if wanted.quick else (wanted.rows, 1_000_000)
     rounds = 1 if wanted.quick else 3
-    lines = [HEADING]
+    lines, drawn = [HEADING], {}
     with Lake() as tables:
         prepare(tables, rows, keys)
         chosen = [title for title in QUERIES if wanted.only in (None, title)]
@@ -268,12 +275,17 @@ def main() -> None:
                     one = contest.measured(version)
                     found[n] += [one] if round_ >= 0 else []
             for n, contest in enumerate(contests):
-                told = contest.lines(size, merge_rounds(found[n]))
+                measured = merge_rounds(found[n])
+                told = contest.lines(size, measured)
+                drawn[f"{contest.title}, {size:,}"] = contest.against_best(measured)
                 print("\n".join(told), flush=True)
                 lines += told
         for contest in contests:
             contest.check()
-    report(f"By hand: {rows:,} rows, {keys:,} keys, rows come", "\n".join(lines), save=wanted.save)
+    title = f"By hand: {rows:,} rows, {keys:,} keys, rows come"
+    report(title, "\n".join(lines), save=wanted.save)
+    if wanted.save:
+        bars("by_hand.png", title, drawn, y="seconds against the best by hand")
 
 
 if __name__ == "__main__":

@@ -125,6 +125,25 @@ def report(title: str, text: str, *, save: bool) -> None:
             file.write(f"\n{section}")
 
 
+def bars(file: str, title: str, groups: Mapping[str, Mapping[str, float]], *, y: str) -> None:
+    """A group of bars for each case, one bar for each way, beside the results."""
+    from matplotlib import pyplot  # noqa: PLC0415  only who saves results needs it
+
+    figure, axes = pyplot.subplots(figsize=(10, 5.5), layout="constrained")
+    ways = list(dict.fromkeys(way for found in groups.values() for way in found))
+    width = 0.8 / len(ways)
+    for number, way in enumerate(ways):
+        places = [(n, found[way]) for n, found in enumerate(groups.values()) if way in found]
+        xs = [n + number * width for n, _ in places]
+        axes.bar(xs, [value for _, value in places], width, label=way)
+    axes.set_xticks([n + 0.4 - width / 2 for n in range(len(groups))], list(groups), fontsize=7)
+    axes.set(title=title, ylabel=y)
+    axes.axhline(1, color="grey", linewidth=0.8)
+    axes.grid(visible=True, axis="y", alpha=0.3)
+    axes.legend(fontsize=7)
+    figure.savefig(RESULTS.with_name(file), dpi=110)
+
+
 def plot(
     file: str, title: str, curves: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from common import Lake, Measured, arguments, in_turn, report, table
+from common import Lake, Measured, arguments, bars, in_turn, report, table
 
 import dynamic_tables as dt
 
@@ -46,6 +46,7 @@ def refreshed(tables: dt.DynamicTables) -> int:
     return tables.refresh("agg")["agg"].work.spark_jobs or 0
 
 
+BEST = "MERGE by hand, tuned session"
 MERGE = (
     "MERGE INTO by_hand t USING (SELECT k, count(*) AS n, sum(v) AS s, count(v) AS c"
     " FROM table_changes('src', {0}, {0}) GROUP BY k) s ON t.k <=> s.k"
@@ -70,7 +71,7 @@ def measure(
         "the change itself": change,
         "refresh": lambda _: refreshed(tables),
         "MERGE by hand": lambda n: tables.spark.sql(MERGE.format(versions[n])),
-        "MERGE by hand, tuned session": lambda n: tuned.sql(MERGE.format(versions[n])),
+        BEST: lambda n: tuned.sql(MERGE.format(versions[n])),
         "overwrite by hand": lambda _: tables.sql(f"INSERT OVERWRITE whole {QUERY}"),
         "append of one row": lambda _: tables.sql("INSERT INTO log VALUES (1)"),
         "nothing changed": lambda _: refreshed(tables),
@@ -91,28 +92,32 @@ def many(tables: dt.DynamicTables, count: int, rounds: int) -> dict[str, Measure
             changed(tables, 1, number)
             begun = time.perf_counter()
             if way == "all at once":
-                tables.refresh(*names)
+                records = [*tables.refresh(*names).records]
             else:
-                for name in names:
-                    tables.refresh(name)
+                records = [record for name in names for record in tables.refresh(name).records]
             if number:
                 measured.seconds.append(time.perf_counter() - begun)
-                measured.jobs.append(0)
+                measured.jobs.append(sum(record.work.spark_jobs or 0 for record in records))
     return found
 
 
 def main() -> None:
     wanted = arguments(__doc__)
     rounds, warm_up = (4, 6) if wanted.quick else (10, 25)
+    drawn: dict[str, dict[str, float]] = {}
     with Lake() as tables:
         prepare(tables)
         for rows in (1, 1000):
             found = measure(tables, rows, rounds=rounds, warm_up=warm_up)
-            text = table(found, against="MERGE by hand, tuned session")
+            text = table(found, against=BEST)
+            drawn[f"{rows:,} rows"] = {w: m.median / found[BEST].median for w, m in found.items()}
             report(f"Fixed cost: {rows:,} rows into a 1,000-row table", text, save=wanted.save)
-        found = many(tables, 8 if wanted.quick else 50, 1 if wanted.quick else 2)
+        count = 8 if wanted.quick else 50
+        found = many(tables, count, 1 if wanted.quick else 2)
         text = table(found, against="one after another")
-        report("Fixed cost: many small tables", text, save=wanted.save)
+        report(f"Fixed cost: {count} small tables", text, save=wanted.save)
+    if wanted.save:
+        bars("fixed_cost.png", "Fixed cost", drawn, y=f"seconds against: {BEST}")
 
 
 if __name__ == "__main__":

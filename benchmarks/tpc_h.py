@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import Lake, arguments, report
+from common import Lake, arguments, bars, report
 
 import dynamic_tables as dt
 
@@ -56,7 +56,7 @@ def main() -> None:
         for name, query in queries.items():
             tables.create(name, query)
             tables.sql(f"CREATE TABLE {name}_whole USING delta AS {query}")
-        lines, totals = [], [0.0, 0.0]
+        lines, totals, drawn = [], [0.0, 0.0], {}
         for number in range(-warm_up, rounds):
             moved(tables, number + 1)
             lines = [HEADING]
@@ -68,6 +68,7 @@ def main() -> None:
                 tables.sql(f"INSERT OVERWRITE {name}_whole {query}")
                 recomputed = time.perf_counter() - begun
                 ratio = recomputed / refreshed
+                drawn[name] = {"refresh": ratio}
                 lines.append(
                     f"| {name} | {record.strategy} | {refreshed:.2f} | {recomputed:.2f} |"
                     f" {ratio:.1f} |"
@@ -81,7 +82,10 @@ def main() -> None:
         f" {recomputed:.1f} s, {recomputed / refreshed:.1f} times. The rows above are the last"
         " round's."
     )
-    report(f"TPC-H at scale {scale}", "\n".join(lines), save=wanted.save)
+    title = f"TPC-H at scale {scale}"
+    report(title, "\n".join(lines), save=wanted.save)
+    if wanted.save:
+        bars("tpc_h.png", title, drawn, y="times faster than recomputing")
 
 
 if __name__ == "__main__":
