@@ -190,12 +190,10 @@ def test_a_damaged_slice_is_noticed(tables: dt.DynamicTables) -> None:
     )
     spoilt = iter([True])
 
-    def observer(step: SliceStep, table: str) -> None:
-        if step is SliceStep.COMPLETED and table.endswith("checked") and next(spoilt, False):
-            [place, *_] = [item.result_location for item in tables.store.subtasks() if item.result]
-            folder = local_path(str(place))
-            assert folder is not None
-            next(folder.glob("part-*")).unlink()
+    def observer(step: Step | SliceStep, table: str) -> None:
+        """Before the store knows of the slice: else it may be read before it is spoilt."""
+        if step is SliceStep.WRITTEN and table.endswith("checked") and next(spoilt, False):
+            next(found for found in staged(tables, "checked") if found.match("part-*")).unlink()
 
     with observing(observer), pytest.raises(dt.RefreshFailed) as caught:
         tables.refresh("checked")

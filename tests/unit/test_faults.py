@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dynamic_tables as dt
-from dynamic_tables.lake import embedded, transaction
+from dynamic_tables.lake import embedded
 from dynamic_tables.lake.faults import headline, told
 from dynamic_tables.settings import load_settings
 
@@ -126,10 +126,3 @@ def test_executors_on_other_machines_get_copies_of_the_jars(tmp_path: Path) -> N
     assert "spark.executor.extraClassPath" not in delta("spark://host:7077")
     for master in ("local[2]", "local-cluster[2,1,1024]"):
         assert delta(master)["spark.executor.extraClassPath"] == "/here/a.jar:/here/b.jar"
-
-
-def test_partial_rows_of_a_table_with_many_files_are_not_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(transaction.jvm, "all_files", lambda _snapshot: None)
-    assert transaction.partial_rows(object()) == (0, 0)
