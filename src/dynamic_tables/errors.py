@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from dynamic_tables.reasons import Reason
+from dynamic_tables.reasons import BY_POLICY, Reason
 
 if TYPE_CHECKING:
     from dynamic_tables.model import RefreshReport
@@ -150,9 +150,11 @@ class RefreshFailed(DynamicTablesError):
 
     @property
     def exit_code_for_cli(self) -> int:
-        """5 when nothing worse than a held table happened."""
-        held = all(record.reason is Reason.HELD for record in self.report.failed)
-        return Held.exit_code if held else self.exit_code
+        """5 when nothing worse than a held table happened, 4 when rules of the user's refused."""
+        reasons = {record.reason for record in self.report.failed}
+        if reasons <= {Reason.HELD}:
+            return Held.exit_code
+        return Refused.exit_code if reasons <= BY_POLICY else self.exit_code
 
 
 class SetupError(DynamicTablesError):

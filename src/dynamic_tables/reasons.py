@@ -104,3 +104,7 @@ class Reason(StrEnum):
     NO_EXCLUSION = "NO_EXCLUSION"  # the lake's storage does not exclude two writers from each other
     LAKE_CHANGED = "LAKE_CHANGED"  # the lake does not hold what the store says
     BAD_SETTING = "BAD_SETTING"  # a setting is unknown or has a bad value
+
+
+# Refreshes that the user's own rules refuse: nothing failed.
+BY_POLICY = frozenset({Reason.SCAN_LIMIT, Reason.MODE_REFUSES_FULL})

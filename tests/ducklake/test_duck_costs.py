@@ -47,6 +47,11 @@ def test_the_limit_binds_a_recomputation_that_was_found_out_on_the_way(
     change(lake, 3)
     refused = lake.refresh("grouped", on_error="report")["grouped"]
     assert (refused.outcome, refused.reason) == ("failed", "SCAN_LIMIT")
+    for _ in range(6):  # a rule of the user's is no failure of the table
+        with pytest.raises(dt.RefreshFailed) as caught:
+            lake.refresh("grouped")
+        assert caught.value.exit_code_for_cli == 4
+    assert lake.show("grouped").status == "active"
     lake.sql("INSERT INTO grouped VALUES (77, 7, 7, 7)")
     assert [row.reason for row in lake.plan("grouped")] == ["SCAN_LIMIT"]  # FOREIGN_CHANGE
     assert lake.refresh("grouped", strategy="full")["grouped"].strategy == "full"

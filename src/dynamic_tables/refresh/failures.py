@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dynamic_tables.errors import DynamicTablesError, Held
 from dynamic_tables.model import RefreshRecord, TableState
-from dynamic_tables.reasons import Reason
+from dynamic_tables.reasons import BY_POLICY, Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.refusals import engine_gone
 from dynamic_tables.store import Claim
@@ -21,6 +21,7 @@ NOT_COUNTED = frozenset(
         Reason.DISK_FULL,
         Reason.STORE_BROKEN,
         Reason.ENGINE_GONE,
+        *BY_POLICY,
     }
 )  # fmt: skip  not the table's fault
 
