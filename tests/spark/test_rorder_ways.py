@@ -205,7 +205,9 @@ def test_a_plan_writes_nothing(tables: dt.DynamicTables) -> None:
         (1000, 10, {"day": "0"})
     ]
     assert {choice.engine for choice in plan.partitions[0].choices} == {"arrow", "native"}
-    assert plan.recommended is not None
+    whole = tables.rorder_plan("events", unique_by="entity")
+    assert plan.recommended in plan.partitions[0].choices
+    assert whole.recommended in {choice for part in whole.partitions for choice in part.choices}
     assert (
         plan.version
         == version

@@ -49,8 +49,8 @@ def worker(run: Invocation, metrics_port: int | None) -> None:
             "workers share a store",
             reason=Reason.STORE_MISSING,
             about="worker",
-            hint="dynamic-tables worker --store postgresql://user@host/database;"
-            " `dynamic-tables run` needs none",
+            hint="dynamic-tables worker --store postgresql://user@host/database, or on one machine"
+            " --store sqlite:////path/to/lake/dynamic_tables.db; `dynamic-tables run` needs none",
         )
     with run.tables("working:") as tables:
         _warn(run, tables)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ class RorderPlan:
     unique_by: str
     version: int
     partitions: tuple[PartitionPlan, ...]
-    recommended: Choice | None  # None: the table is empty
+    recommended: Choice | None  # for the largest partition; None: the table is empty
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,11 +56,10 @@ def rorder_plan(
     partitions = work.partitions(where)
     counted = work.count_values(partitions, order)
     columns = work.schema.leaf_count
-    plans, whole = [], Facts(bytes=0, rows=0, values=0, columns=columns)
+    plans = []
     for part in partitions:
         rows, values = counted.get(part.number, (0, 0))
         facts = Facts(bytes=part.size, rows=rows, values=values, columns=columns)
-        whole = _sum(whole, facts)
         plans.append(
             PartitionPlan(
                 partition=work.schema.partition_values(part.values),
@@ -77,14 +76,14 @@ def rorder_plan(
         unique_by=order.unique_by,
         version=work.version,
         partitions=tuple(plans),
-        recommended=best(choices(whole)) if whole.values else None,
+        recommended=_recommended(plans),
     )
 
 
-def _sum(one: Facts, other: Facts) -> Facts:
-    return Facts(
-        bytes=one.bytes + other.bytes,
-        rows=one.rows + other.rows,
-        values=one.values + other.values,
-        columns=one.columns,
-    )
+def _recommended(plans: Sequence[PartitionPlan]) -> Choice | None:
+    """What is best for the largest partition: files belong to one, and one layout is for all.
+
+    >>> _recommended([])
+    """
+    known = [plan for plan in plans if plan.choices]
+    return best(max(known, key=lambda plan: plan.bytes).choices) if known else None
