@@ -195,11 +195,13 @@ class SparkLake(StoredTables, SourceTables):
 
     def sizes(self, definition: Definition, moves: Moves | None) -> Sizes:
         extents = [*self.extents(definition, moves).values()] if moves else []
-        source_bytes = sum(self.source_state(source).bytes for source in definition.sources)
+        source_bytes = sum(self.present(source).bytes for source in definition.sources)
         if moves and pays_to_count(extents, source_bytes):
             self._count(definition, moves)
+        counted = self._counted_rows(definition, moves) if moves else None
+        told = total_rows(extents) if moves else None
         return Sizes(
-            changed_rows=self.changed_rows(definition, moves) if moves else None,
+            changed_rows=told if counted is None else counted,
             changed_bytes=sum(extent.bytes for extent in extents),
             source_bytes=source_bytes,
             stored_bytes=self.stored_bytes(definition),
@@ -209,20 +211,25 @@ class SparkLake(StoredTables, SourceTables):
 
     def changed_rows(self, definition: Definition, moves: Moves) -> int | None:
         """Of the sources: as they were counted, else as their logs tell."""
-        counted = self._counted.get(definition.table_id)
-        if counted is not None and counted.pins == (*moves.before, *moves.after):
-            return counted.rows
+        counted = self._counted_rows(definition, moves)
+        if counted is not None:
+            return counted
         return total_rows([*self.extents(definition, moves).values()])
+
+    def _counted_rows(self, definition: Definition, moves: Moves) -> int | None:
+        counted = self._counted.get(definition.table_id)
+        same = counted is not None and counted.pins == (*moves.before, *moves.after)
+        return counted.rows if counted is not None and same else None
 
     def _count(self, definition: Definition, moves: Moves) -> None:
         """Net the changes and count them, once: who plans and who refreshes decides alike."""
-        pins, plan = (*moves.before, *moves.after), self.plan_of(definition)
-        counted = self._counted.get(definition.table_id)
-        if isinstance(plan, NotIncremental) or (counted is not None and counted.pins == pins):
+        plan = self.plan_of(definition)
+        if isinstance(plan, NotIncremental) or self._counted_rows(definition, moves) is not None:
             return
         with self.work_area(definition, f"counting the changes for {definition.name}") as area:
             rows = area.maintenance(definition, plan, moves).net_rows()
         if rows is not None:
+            pins = (*moves.before, *moves.after)
             self._counted[definition.table_id] = Counted(pins=pins, rows=rows)
 
     def plan_of(self, definition: Definition) -> DeltaPlan | NotIncremental:
@@ -353,7 +360,7 @@ class SparkLake(StoredTables, SourceTables):
     def _is_small(self, definition: Definition) -> bool:
         """Whether sources and stored rows are small enough for a session that is made for that."""
         try:
-            source_bytes = sum(self.source_state(source).bytes for source in definition.sources)
+            source_bytes = sum(self.present(source).bytes for source in definition.sources)
         except DynamicTablesError:  # a source is gone: what is computed will say so
             return False
         return source_bytes + self.stored_bytes(definition) <= SMALL_TABLES_BYTES

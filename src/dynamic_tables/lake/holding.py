@@ -12,7 +12,8 @@ from dynamic_tables.compiler.stages import stages
 from dynamic_tables.lake import bags, jvm
 from dynamic_tables.lake.sessions import small_queries
 
-SMALL_CHANGES = 10_000  # rows of a difference up to which it is held in the driver
+SMALL_CHANGES = 10_000  # rows up to which they are held in the driver
+SIDES = 2  # of a difference: a row that changes is one that goes and one that comes
 SMALL_BYTES = 10 * 2**20
 IN_MEMORY = 8  # times as large as Spark takes rows for: objects, and the columns beside the keys
 
@@ -37,19 +38,19 @@ class Holder:
         self._persisted: list[DataFrame] = []
         self.expects_few = False  # rows, whatever is computed
 
-    def held(self, frame: DataFrame, *, of_few: bool = False) -> jvm.Held:
+    def held(self, frame: DataFrame, *, of_few: bool = False, sides: int = 1) -> jvm.Held:
         """Compute a frame once; `of_few`: it reads few rows."""
-        flat = bags.is_flat(frame)
+        flat, at_most = bags.is_flat(frame), sides * SMALL_CHANGES
         if self.expects_few and flat:
             with small_queries(self._session, applies=of_few):
-                few = jvm.collected(frame, rows_at_most=SMALL_CHANGES)
+                few = jvm.collected(frame, rows_at_most=at_most)
             if few is not None:
                 return few
             self.expects_few = False
         if flat:
-            return jvm.counted(checkpointed(frame), rows_at_most=SMALL_CHANGES)
+            return jvm.counted(checkpointed(frame), rows_at_most=at_most)
         kept = self.persist(frame)
-        return jvm.held(kept, rows_at_most=SMALL_CHANGES, bytes_at_most=SMALL_BYTES)
+        return jvm.held(kept, rows_at_most=at_most, bytes_at_most=SMALL_BYTES)
 
     def for_joins(self, frame: DataFrame) -> DataFrame:
         """Compute a frame that others are joined with, once."""
@@ -89,7 +90,7 @@ class Holder:
 
     def keep(self, difference: DataFrame, *, of_few: bool = False) -> Kept:
         """Hold on to what differs; it is read several times and must be the same each time."""
-        found = self.held(difference, of_few=of_few)
+        found = self.held(difference, of_few=of_few, sides=SIDES)
         if not found.is_local and not bags.is_flat(difference):
             found = replace(found, frame=checkpointed(found.frame))
         return _told(found)
@@ -107,7 +108,7 @@ def keep_computed(rows: DataFrame) -> Kept:
     """What differs, made of what is checkpointed: counted once, held in the driver if small."""
     going = F.sum(F.greatest(F.col(bags.THERE) - F.col(bags.HERE), F.lit(0)))
     size, goes = rows.agg(F.count("*"), F.coalesce(going, F.lit(0))).collect()[0]
-    if size > SMALL_CHANGES:
+    if size > SIDES * SMALL_CHANGES:
         return Kept(jvm.Held(rows, size, is_local=False), goes)
     return _told(jvm.collected_all(rows))
 

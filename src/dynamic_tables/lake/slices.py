@@ -67,6 +67,8 @@ def clear_slices(spark: SparkSession, definition: Definition, up_to: int) -> Non
 def _listed(files: jvm.Java, folder: jvm.Java) -> list[jvm.Java] | None:
     """What lies in a folder; None if it is not there, or goes while it is listed: others clear up
     too."""
+    if not files.exists(folder):  # as ever: an error takes a hundred calls to be told
+        return None
     try:
         return [status.getPath() for status in files.listStatus(folder)]
     except Py4JJavaError as error:

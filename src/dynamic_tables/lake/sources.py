@@ -31,6 +31,11 @@ class SourceTables:
         self._locations[source.name.key] = source.hidden.location
         return catalog.state_at(self.spark, source.name, source.hidden.location)
 
+    def present(self, source: Source) -> SourceState:
+        """The same at the place where it was found last: the catalog is not asked again."""
+        place = source.hidden.location if source.hidden else self.location_of(source.name)
+        return catalog.state_at(self.spark, source.name, place)
+
     def _state(self, name: TableName) -> SourceState:
         state = catalog.state(self.spark, name)
         self._locations[name.key] = state.location
@@ -92,7 +97,7 @@ class SourceTables:
         if not commits:
             return NONE
         span = (pin_of(moves.before, source).version, pin_of(moves.after, source).version)
-        present = self.source_state(source)
+        present = self.present(source)
         return extent_of(self.spark, present.location, span, commits, has_feed=present.has_feed)
 
     def remaining_columns(self, definition: Definition, pins: Sequence[Pin]) -> Remaining:
