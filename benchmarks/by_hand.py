@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from change_size import FEED, QUERIES, change, prepare
+from change_size import FEED, QUERIES, WARM_UP, change, prepare
 from common import Lake, Measured, arguments, bars, in_turn, merge_rounds, report
 from fixed_cost import SMALL
 from pyspark.sql import DataFrame, SparkSession
@@ -267,7 +267,8 @@ def main() -> None:
         for share in SHARES:
             size = max(1, round(rows * share))
             found: dict[int, list[dict[str, Measured]]] = {n: [] for n in range(len(contests))}
-            for round_ in range(-1, rounds):  # the first warms up
+            warm_up = WARM_UP if share is SHARES[0] and not wanted.quick else 1
+            for round_ in range(-warm_up, rounds):
                 number += 1
                 change(tables, size, keys, number, mixed=False)
                 version = newest(tables)

@@ -6,7 +6,7 @@ recomputing from the *same* source: a sorted one is recomputed faster, too.
 
 from __future__ import annotations
 
-from change_size import FEED, HEADING, QUERIES, Cell
+from change_size import FEED, HEADING, QUERIES, WARM_UP, Cell
 from common import Lake, Measured, arguments, bars, in_turn, merge_rounds, report
 
 import dynamic_tables as dt
@@ -58,7 +58,7 @@ def measure(tables: dt.DynamicTables, name: str, query: str, turn: int) -> dict[
 def main() -> None:
     wanted = arguments(__doc__, rows=20_000_000)
     rows, keys = (400_000, 20_000) if wanted.quick else (wanted.rows, 1_000_000)
-    rounds = 1 if wanted.quick else 3
+    rounds, warm_up = (1, 1) if wanted.quick else (3, WARM_UP)
     found: dict[tuple[str, str], list[dict[str, Measured]]] = {case: [] for case in queries()}
     with Lake() as tables:
         prepare(tables, rows, keys)
@@ -66,8 +66,8 @@ def main() -> None:
             tables.create(f"{name}_auto", query)
             tables.create(f"{name}_keys", query)
             tables.sql(f"CREATE TABLE {name}_whole USING delta AS {query}")
-        for number in range(-1, rounds):  # the first change warms up
-            first = (number + 2) * 10 * NEAR
+        for number in range(-warm_up, rounds):
+            first = (number + warm_up + 1) * 10 * NEAR
             for source in range(len(KINDS)):
                 tables.sql(
                     f"INSERT INTO fact{source} SELECT id, {first} + id, id FROM range({NEAR})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from change_size import FEED, ways
+from change_size import FEED, WARM_UP, ways
 from common import Lake, Measured, arguments, in_turn, merge_rounds, plot, report
 
 import dynamic_tables as dt
@@ -38,14 +38,14 @@ def prepare(tables: dt.DynamicTables, rows: int) -> None:
 
 
 def come(tables: dt.DynamicTables, number: int) -> None:
-    first = (number + 3) * NEIGHBOURS % KEYS
+    first = (number + WARM_UP + 1) * NEIGHBOURS % KEYS
     tables.sql(
         f"INSERT INTO fact SELECT id, {first} + id % {NEIGHBOURS}, id % 10007 FROM range({CHANGED})"
     )
 
 
-def measured(rows: int, rounds: int) -> dict[str, Measured]:
-    """Every way after every change, in turn; the first change warms up."""
+def measured(rows: int, *, rounds: int, warm_up: int) -> dict[str, Measured]:
+    """Every way after every change, in turn; the first changes warm up."""
     with Lake() as tables:
         prepare(tables, rows)
         strategies = ways(tables, "t", QUERY, without=("rows",))
@@ -58,10 +58,10 @@ def measured(rows: int, rounds: int) -> dict[str, Measured]:
             s: lambda _, s=s: refresh(s) for s in strategies
         }
         all_rounds = []
-        for number in range(-1, rounds):
+        for number in range(-warm_up, rounds):
             come(tables, number)
             all_rounds.append(in_turn(tables.spark, found, rounds=1, turn=number))
-        return merge_rounds(all_rounds[1:])
+        return merge_rounds(all_rounds[warm_up:])
 
 
 def lines(
@@ -83,7 +83,7 @@ def main() -> None:
     text, curves = [HEADING], {}
     before: Mapping[str, Measured] | None = None
     for rows in sizes:
-        found = measured(rows, rounds=3)
+        found = measured(rows, rounds=3, warm_up=1 if wanted.quick else WARM_UP)
         told = lines(rows, found, before)
         print("\n".join(told), flush=True)
         text += told

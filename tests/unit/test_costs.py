@@ -39,8 +39,8 @@ def record(strategy: Strategy, took_s: float, expected: Estimate) -> RefreshReco
     )
 
 
-def weighed(sizes: Sizes, *history: RefreshRecord, joins: bool = False) -> dict[Strategy, Estimate]:
-    shape = costs.Shape(joins=joins, linear=False)
+def weighed(sizes: Sizes, *history: RefreshRecord) -> dict[Strategy, Estimate]:
+    shape = costs.Shape(linear=False)
     return {e.strategy: e for e in costs.estimates(WAYS, sizes, shape, history)}
 
 
@@ -70,8 +70,8 @@ def test_a_cold_start_tells_nothing() -> None:
 
 
 def test_joins_read_the_other_side() -> None:
-    alone, joined = weighed(LARGE), weighed(LARGE, joins=True)
-    assert joined[Strategy.MERGE].bytes == alone[Strategy.MERGE].bytes + LARGE.source_bytes
+    alone, joined = weighed(LARGE), weighed(replace(LARGE, beside_bytes=7 * MB))
+    assert joined[Strategy.MERGE].bytes == alone[Strategy.MERGE].bytes + 7 * MB
     assert joined[Strategy.FULL] == alone[Strategy.FULL]
 
 
@@ -99,7 +99,6 @@ def test_one_bad_measurement_among_many_does_not_count() -> None:
         Reason.HISTORY_GONE,
         Reason.CHANGES_FAILED,
         Reason.SOURCE_SCHEMA_CHANGED,
-        Reason.FIRST_LOAD,
         Reason.RECOVERED,
     ],
 )
@@ -108,6 +107,50 @@ def test_who_read_changes_in_vain_tells_nothing_of_recomputing(reason: Reason) -
     slow = record(Strategy.FULL, 10 * full.seconds, full)
     assert weighed(LARGE, slow)[Strategy.FULL].seconds > 5 * full.seconds
     assert weighed(LARGE, replace(slow, reason=reason))[Strategy.FULL] == full
+
+
+def test_the_first_load_tells_how_dear_a_query_is_until_another_one_does() -> None:
+    """A window over a large table is sorted; nobody knows but who did it once."""
+    full = weighed(LARGE)[Strategy.FULL]
+    loaded = replace(record(Strategy.FULL, 3 * full.seconds, full), reason=Reason.FIRST_LOAD)
+    assert weighed(LARGE, loaded)[Strategy.FULL].seconds == pytest.approx(3 * full.seconds, 0.05)
+    quick = replace(record(Strategy.FULL, 2.0, full), reason=Reason.FIRST_LOAD)
+    assert weighed(LARGE, quick)[Strategy.FULL] == full  # it may have had less to do
+    again = record(Strategy.FULL, full.seconds, full)
+    assert weighed(LARGE, again, loaded)[Strategy.FULL].seconds == pytest.approx(full.seconds)
+
+
+def test_a_first_load_does_not_pay_for_the_start_of_its_process() -> None:
+    small = replace(LARGE, source_bytes=60 * MB)
+    full = weighed(small)[Strategy.FULL]
+    cold = replace(record(Strategy.FULL, full.seconds + 3, full), reason=Reason.FIRST_LOAD)
+    assert weighed(small, cold)[Strategy.FULL] == full
+
+
+def test_refreshes_of_about_the_same_weight_tell_best() -> None:
+    """Few keys of many changes cost less than they weigh, many more: both are remembered."""
+    small, large = (replace(LARGE, changed_bytes=n * MB) for n in (10, 1000))
+    light, heavy = (weighed(sizes)[Strategy.KEYS] for sizes in (small, large))
+    cheap = record(Strategy.KEYS, light.seconds / 4, light)
+    dear = record(Strategy.KEYS, heavy.seconds * 2, heavy)
+    learned = [cheap, cheap, cheap, cheap, cheap, dear]
+    now = [weighed(sizes, *learned)[Strategy.KEYS].seconds for sizes in (small, large)]
+    assert now[0] == pytest.approx(light.seconds / 4, rel=0.2)
+    assert now[1] > 1.5 * heavy.seconds
+
+
+def test_what_another_weight_took_is_believed_the_less_the_further_it_is() -> None:
+    keys = [weighed(replace(LARGE, changed_bytes=n * MB))[Strategy.KEYS] for n in (1, 1200, 9000)]
+    assert keys[1].weight > costs.NEAR * keys[0].weight
+    assert keys[2].weight > costs.FAR * keys[0].weight
+    cheap = record(Strategy.KEYS, 1.0, keys[0])
+    learned = [
+        weighed(replace(LARGE, changed_bytes=n * MB), cheap)[Strategy.KEYS] for n in (1, 1200, 9000)
+    ]
+    shares = [now.seconds / before.seconds for now, before in zip(learned, keys, strict=True)]
+    assert shares[0] < 0.2
+    assert shares[0] < shares[1] < 0.9
+    assert shares[2] == 1.0
 
 
 def test_compacting_and_recovering_are_not_the_time_of_a_strategy() -> None:
@@ -243,7 +286,7 @@ def test_what_was_dearer_tells_how_much_had_changed() -> None:
 
 
 def advised(present: Storage, sizes: Sizes) -> str:
-    found = costs.storages(sizes, costs.Shape(joins=False, linear=False), ())
+    found = costs.storages(sizes, costs.Shape(linear=False), ())
     assert {cost.storage for cost in found} == set(Storage)
     return costs.advice(found, present) or ""
 
@@ -275,7 +318,7 @@ def test_rows_that_go_may_take_the_greatest_value_along(
         stored_bytes=20 * MB,
         stored_rows=1_000_000,
     )
-    shape = costs.Shape(joins=False, linear=False, merges_in_place=True, extremes=True)
+    shape = costs.Shape(linear=False, merges_in_place=True, extremes=True)
     merge, full, keys = Strategy.MERGE, Strategy.FULL, Strategy.KEYS
 
     def cheapest(sizes: Sizes, *among: Strategy) -> str:
@@ -298,7 +341,7 @@ def test_many_changes_are_dearer_than_their_bytes(beside: bool, ways: dict[int, 
     source = Sizes(
         changed_rows=2000, changed_bytes=MB // 40, source_bytes=250 * MB, stored_bytes=20 * MB
     )
-    shape = costs.Shape(joins=False, linear=False, merges_in_place=beside)
+    shape = costs.Shape(linear=False, merges_in_place=beside)
     for times, way in ways.items():
         grown = replace(
             source, changed_rows=2000 * times, changed_bytes=source.changed_bytes * times

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from dynamic_tables.compiler import functions, tree
+from dynamic_tables.compiler.beside import read_beside
 from dynamic_tables.compiler.build import Schemas, build
 from dynamic_tables.compiler.delta import Deltas
 from dynamic_tables.compiler.emit import WEIGHT, Emitter, Leaves, Restriction, Side, key_column
@@ -120,6 +121,12 @@ class DeltaPlan:
     def scans(self) -> int:
         """How often the query reads a source."""
         return sum(isinstance(node, tree.Scan) for node in tree.walk(self.node))
+
+    def read_beside(self, moved: frozenset[str], *, clock_moved: bool) -> frozenset[str]:
+        """The sources that changes of some are joined with; of groups, before they are merged."""
+        merging = self.merging
+        changed = merging.aggregate.child if isinstance(merging, Merging) else self.node
+        return read_beside(changed, moved, clock_moved=clock_moved)
 
     def key_columns(self) -> tuple[str, ...]:
         """The declared names of the key."""

@@ -163,6 +163,7 @@ class Sizes:
     changed_bytes: int
     source_bytes: int
     stored_bytes: int
+    beside_bytes: int = 0  # of the sources that changed rows are joined with
     stored_rows: int | None = None  # None: nothing tells without a job
     only_adds: bool = True  # no row of a source went or became another one
 

@@ -39,7 +39,7 @@ from dynamic_tables.lake.pins import (
     shown_columns,
 )
 from dynamic_tables.lake.places import is_plain_s3
-from dynamic_tables.lake.plans import Opaque, Plans
+from dynamic_tables.lake.plans import Opaque, Plans, moved_names, source_names
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
 from dynamic_tables.lake.sessions import private_session, result_settings
@@ -195,7 +195,8 @@ class SparkLake(StoredTables, SourceTables):
 
     def sizes(self, definition: Definition, moves: Moves | None) -> Sizes:
         extents = [*self.extents(definition, moves).values()] if moves else []
-        source_bytes = sum(self.present(source).bytes for source in definition.sources)
+        by_source = {name: self.present(s).bytes for name, s in source_names(definition).items()}
+        source_bytes = sum(by_source.values())
         if moves and pays_to_count(extents, source_bytes):
             self._count(definition, moves)
         counted = self._counted_rows(definition, moves) if moves else None
@@ -205,9 +206,17 @@ class SparkLake(StoredTables, SourceTables):
             changed_bytes=sum(extent.bytes for extent in extents),
             source_bytes=source_bytes,
             stored_bytes=self.stored_bytes(definition),
+            beside_bytes=sum(by_source[name] for name in self._beside(definition, moves)),
             stored_rows=self.row_count(definition),
             only_adds=all(extent.only_adds for extent in extents),
         )
+
+    def _beside(self, definition: Definition, moves: Moves | None) -> frozenset[str]:
+        """The sources that changed rows are joined with, as the compiler calls them."""
+        plan = self.plan_of(definition) if moves else None
+        if moves is None or not isinstance(plan, DeltaPlan):
+            return frozenset()
+        return plan.read_beside(moved_names(definition, moves), clock_moved=moves.clock_moved)
 
     def changed_rows(self, definition: Definition, moves: Moves) -> int | None:
         """Of the sources: as they were counted, else as their logs tell."""

@@ -3,14 +3,16 @@
 Almost all of a refresh is scanning: the changes, the sources (`full`, `keys`, and the other sides
 of joins), the stored rows. So a strategy is weighed in bytes, some of which are dearer than others,
 and seconds are a fixed part and the weight at a certain speed. What the table's own refreshes took
-corrects the seconds of each strategy. A strategy that was not taken for long is believed in again,
-little by little: one bad measurement does not decide for ever.
+corrects the seconds of each strategy, those of about the same weight before others. A strategy that
+was not taken for long is believed in again, little by little: one bad measurement does not decide
+for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import log10
 from statistics import median
 from typing import Any
 
@@ -25,12 +27,15 @@ BYTES_PER_S = 40 * 2**20  # a scan with an aggregate, two cores
 TELLING = BYTES_PER_S  # a weight from which the time of a refresh tells how fast it scans
 BOUND = 20.0  # no correction is greater
 REMEMBERED = 5  # refreshes of one strategy that count
+NEAR = 3.0  # times as heavy or as light: refreshes of about the same weight
+FAR = 10.0  # times: from there on nothing is believed of what another weight took
+COLD_S = 3.0  # of a first load: a process that just started compiles what it runs
 FORGOTTEN = 20  # refreshes of the table after which half of a correction is gone
 MARGIN = 0.9  # another strategy must be this much cheaper than the one before it in order,
 MARGIN_S = 0.5  # and by so many seconds: small tables are not worth an argument
 
 # Whose time tells nothing of a strategy: the changes were read in vain before all was recomputed;
-# the process had just started; another process had done a part of it.
+# the process may have just started; another process had done a part of it.
 MIXED = frozenset(
     {
         Reason.ABOVE_THRESHOLD,
@@ -49,7 +54,7 @@ COMPARING = 3 * BYTES_PER_S  # to compare many changes with stored rows at all
 CHANGED, COMPARED, MERGED, STORED = 4.0, 10.0, 3.0, 1.0
 # Sources are searched for few keys; for many, which are joined; for all that nobody has counted.
 # On top of that comes the share of the keys that is affected: their rows are computed anew.
-SEARCHED, SEARCHED_FOR_MANY, SEARCHED_FOR_ANY = 0.6, 0.3, 2.0
+SEARCHED, SEARCHED_FOR_MANY, SEARCHED_FOR_ANY = 0.4, 0.3, 2.0
 AFFECTED = 4.0
 FOLDING = 5.0  # times as long as reading rows that are stored in place
 PAYS = 0.5  # so much cheaper refreshes are worth dearer reads
@@ -59,7 +64,6 @@ PAYS = 0.5  # so much cheaper refreshes are worth dearer reads
 class Shape:
     """What the costs of a query's strategies depend on."""
 
-    joins: bool  # changes are joined with rows of the sources
     linear: bool  # the changes of the result are the query over the changes of the sources
     merges_in_place: bool = False  # many groups are merged beside their stored rows
     extremes: bool = False  # groups may need their rows when one of them goes: MIN, MAX
@@ -69,36 +73,40 @@ def estimates(
     strategies: Iterable[Strategy], sizes: Sizes, shape: Shape, history: Sequence[RefreshRecord]
 ) -> tuple[Estimate, ...]:
     """What each of some strategies would cost; `history` has the newest refresh first."""
-    return tuple(
-        _estimate(strategy, sizes, shape, correction(strategy, history)) for strategy in strategies
-    )
+    return tuple(_estimate(strategy, sizes, shape, history) for strategy in strategies)
 
 
 def whole(sizes: Sizes, history: Sequence[RefreshRecord]) -> Estimate:
     """What it would cost to recompute a table; all of its sources are read, whatever its query."""
-    shape = Shape(joins=False, linear=False)
-    return _estimate(Strategy.FULL, sizes, shape, correction(Strategy.FULL, history))
+    return _estimate(Strategy.FULL, sizes, Shape(linear=False), history)
 
 
-def _estimate(strategy: Strategy, sizes: Sizes, shape: Shape, corrected: float) -> Estimate:
-    changed, searched, stored = _read(strategy, sizes, shape)
-    if strategy is Strategy.FULL:
-        weight = float(searched)
-    elif not _changes_much(sizes):
-        weight = CHANGED * changed + SEARCHED * searched + STORED * stored
-    elif stored == 0:
-        weight = CHANGED * changed + _searching(sizes) * searched
-    else:
-        beside = strategy is Strategy.MERGE and shape.merges_in_place
-        compared = MERGED if beside else COMPARED
-        weight = COMPARING + compared * changed + _searching(sizes) * searched + STORED * stored
+def _estimate(
+    strategy: Strategy, sizes: Sizes, shape: Shape, history: Sequence[RefreshRecord]
+) -> Estimate:
+    read = _read(strategy, sizes, shape)
+    weight = _weight(strategy, sizes, shape, read)
+    corrected = correction(strategy, weight, history)
     return Estimate(
         strategy=strategy,
-        bytes=changed + searched + stored,
+        bytes=sum(read),
         weight=round(weight),
         seconds=FIXED_S + corrected * weight / BYTES_PER_S,
         rows=sizes.stored_rows if strategy is Strategy.FULL else sizes.changed_rows,
     )
+
+
+def _weight(strategy: Strategy, sizes: Sizes, shape: Shape, read: tuple[int, int, int]) -> float:
+    changed, searched, stored = read
+    if strategy is Strategy.FULL:
+        return searched
+    if not _changes_much(sizes):
+        return CHANGED * changed + SEARCHED * searched + STORED * stored
+    if stored == 0:
+        return CHANGED * changed + _searching(sizes) * searched
+    beside = strategy is Strategy.MERGE and shape.merges_in_place
+    compared = MERGED if beside else COMPARED
+    return COMPARING + compared * changed + _searching(sizes) * searched + STORED * stored
 
 
 def _searching(sizes: Sizes) -> float:
@@ -122,7 +130,7 @@ def _changes_much(sizes: Sizes) -> bool:
 
 def _read(strategy: Strategy, sizes: Sizes, shape: Shape) -> tuple[int, int, int]:
     """The bytes that a strategy reads: of changes, of sources, and of stored rows."""
-    joined = sizes.source_bytes if shape.joins else 0
+    joined = sizes.beside_bytes
     if strategy in (Strategy.MERGE, Strategy.FOLD) and shape.extremes and not sizes.only_adds:
         joined = sizes.source_bytes  # of groups whose least or greatest value may have gone
     match strategy:
@@ -187,17 +195,35 @@ def advice(found: Sequence[StorageCost], present: Storage) -> str | None:
     return None
 
 
-def correction(strategy: Strategy, history: Sequence[RefreshRecord]) -> float:
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How long one refresh took, against what it was weighed at."""
+
+    age: int  # how many refreshes of the table came after it
+    weight: int
+    ratio: float
+
+    def apart(self, weight: float) -> float:
+        """How many times as heavy or as light, as a power of ten."""
+        return abs(log10(max(weight, 1.0) / max(self.weight, 1)))
+
+
+def correction(strategy: Strategy, weight: float, history: Sequence[RefreshRecord]) -> float:
     """By how much scanning was dearer on this table than it was weighed; 1: nothing is known.
 
     Refreshes that scanned little tell of the fixed part only, and of a process that just started.
+    Weights are rough, and the rougher the further one is from what was measured.
     """
     taken = _taken(strategy, history)
-    if not taken:
+    near = [one for one in taken if one.apart(weight) <= log10(NEAR)]
+    told = (near or taken)[:REMEMBERED]
+    if not told:
         return 1.0
-    faded = 0.5 ** (taken[0][0] / FORGOTTEN)
-    found = median(ratio for _, ratio in taken)
-    return min(max(found, 1 / BOUND), BOUND) ** faded
+    belief = 0.5 ** (told[0].age / FORGOTTEN)
+    if not near:
+        belief *= max(0.0, 1 - median(one.apart(weight) for one in told) / log10(FAR))
+    found = median(one.ratio for one in told)
+    return min(max(found, 1 / BOUND), BOUND) ** belief
 
 
 def foretold(estimate: Estimate | None, history: Sequence[RefreshRecord]) -> float | None:
@@ -207,17 +233,29 @@ def foretold(estimate: Estimate | None, history: Sequence[RefreshRecord]) -> flo
     return estimate.seconds
 
 
-def _taken(strategy: Strategy, history: Sequence[RefreshRecord]) -> list[tuple[int, float]]:
-    """How long refreshes took against what they weighed, and how many came after each."""
+def _taken(strategy: Strategy, history: Sequence[RefreshRecord]) -> list[Taken]:
+    """The refreshes by a strategy that tell; of `full` the first load, if there is no other."""
     done = [r for r in history if r.outcome is Outcome.DONE and r.slices is None]
-    return [
-        (age, max(_seconds(record) - FIXED_S, 0.0) * BYTES_PER_S / estimate.weight)
+    weighed = [
+        (age, record, estimate.weight)
         for age, record in enumerate(done)
         for estimate in record.estimates
-        if record.strategy is strategy is estimate.strategy
-        and estimate.weight >= TELLING
-        and _tells(record)
-    ][:REMEMBERED]
+        if record.strategy is strategy is estimate.strategy and estimate.weight >= TELLING
+    ]
+    found = [
+        Taken(age, weight, _ratio(_seconds(record) - FIXED_S, weight))
+        for age, record, weight in weighed
+        if _tells(record)
+    ]
+    return found or [
+        Taken(age, weight, max(1.0, _ratio(_seconds(record) - FIXED_S - COLD_S, weight)))
+        for age, record, weight in weighed
+        if record.reason is Reason.FIRST_LOAD
+    ]
+
+
+def _ratio(seconds: float, weight: int) -> float:
+    return max(seconds, 0.0) * BYTES_PER_S / weight
 
 
 def _tells(record: RefreshRecord) -> bool:

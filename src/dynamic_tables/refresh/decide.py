@@ -167,7 +167,6 @@ def _shape(plan: DeltaPlan, definition: Definition) -> costs.Shape:
         plan.dialect, definition.types
     )
     return costs.Shape(
-        joins=plan.scans > 1,
         linear=plan.monotone,
         merges_in_place=beside,
         extremes=isinstance(merging, Merging) and merging.may_need_rows(definition.types),
