@@ -25,6 +25,7 @@ PLACES = f"{RESERVED_PREFIX}places"
 COUNTS = (HERE, THERE, PLACES)
 OPERATION = f"{RESERVED_PREFIX}op"
 DELETE, INSERT = "D", "I"
+COPIES_AT_MOST = 1_000  # of a row, that are made of it in the memory of a task
 TOLERANCE = 1e-9  # relative; Spark's own floating sums differ that much between runs
 
 
@@ -177,6 +178,18 @@ def netted(changes: DataFrame, *, exactly: bool = False) -> DataFrame:
     keys = _keys(changes, names, exactly=exactly)
     grouped = changes.groupBy(*keys).agg(*values, F.sum(WEIGHT).alias(WEIGHT))
     return grouped.where(F.col(WEIGHT) != 0).select(*[quote(name) for name in names], WEIGHT)
+
+
+def one_by_one(net: DataFrame) -> DataFrame:
+    """Net changes with as many rows as came or went: an aggregate adds them up as they are.
+
+    A row that came more than `COPIES_AT_MOST` times stays one row with a weight.
+    """
+    copies, weight = F.abs(F.col(WEIGHT)), F.col(WEIGHT)
+    few, sign = copies <= COPIES_AT_MOST, F.signum(weight).cast("int")
+    names = [quote(name) for name in net.columns if name != WEIGHT]
+    each = F.when(few, F.array_repeat(sign, copies.cast("int"))).otherwise(F.array(weight))
+    return net.select(*names, F.explode(each).alias(WEIGHT))
 
 
 def applied(net: DataFrame, stored: DataFrame | None) -> DataFrame:

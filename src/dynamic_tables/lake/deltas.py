@@ -28,7 +28,7 @@ from dynamic_tables.compiler.refused import NotIncremental, unfaithful
 from dynamic_tables.compiler.spelling import prints
 from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.lake import catalog, parts
-from dynamic_tables.lake.bags import netted
+from dynamic_tables.lake.bags import netted, one_by_one
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.jvm import Held, Java
 from dynamic_tables.lake.pinning import Reading
@@ -143,13 +143,14 @@ class SparkLeaves:
         feed: Callable[[Pin, Pin], Feed],  # what changed after one pin, up to another
         frame_at: Callable[[Pin, Sequence[Wanted]], DataFrame],  # of what is wanted, at least
         hold: Callable[[DataFrame], DataFrame],  # what is read more than once
+        adds_up: bool = False,  # changes are aggregated
     ) -> None:
         self._session = session
         self._sources = source_names(definition)
         self._columns = {name: read_columns(definition, plan, name) for name in self._sources}
         self._moves = moves
         self._feed, self._frame_at, self._hold = feed, frame_at, hold
-        self._reads_once = plan.scans == 1
+        self._reads_once, self._adds_up = plan.scans == 1, adds_up
         self._named: set[str] = set()
         self._parts: dict[tuple[str, tuple[Wanted, ...]], int] = {}  # what was wanted of tables
         self._known: dict[tuple[str, int], tuple[Any, ...]] = {}  # keys, by table and column
@@ -190,6 +191,7 @@ class SparkLeaves:
             signed = feed.select(*columns, sign.alias(WEIGHT))
             if told.cancels and in_parts is None:
                 signed = netted(signed, exactly=True)
+                signed = one_by_one(signed) if self._adds_up else signed
             kept = signed if self._reads_once else self._hold(signed)
             kept.createOrReplaceTempView(name)
             self._named.add(name)

@@ -149,6 +149,7 @@ class Maintenance:
             feed=self._feed,
             frame_at=self._at,
             hold=self._holder.for_joins,
+            adds_up=self._strategy in (Strategy.MERGE, Strategy.FOLD),
         )
         now = Situation(
             leaves=leaves,
