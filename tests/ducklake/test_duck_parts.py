@@ -11,6 +11,7 @@ import pytest
 from duck_oracle import bag, check
 
 import dynamic_tables as dt
+from dynamic_tables.steps import AnyStep, Step, observing
 
 PARENTS = {
     "sums": "SELECT k, count(*) AS n, sum(v) AS s, count(v) AS c FROM r GROUP BY k",
@@ -110,6 +111,25 @@ def test_a_greatest_value_that_goes_needs_the_rows_of_its_group(loaded: dt.Dynam
     record = loaded.refresh("t")["t"]
     assert record.strategy == "fold"
     assert parts(loaded) == 2
+    assert bag(loaded.read("t").collect()) == bag([(1, 2, 2), (2, 1, 6)])
+
+
+def test_a_compaction_while_parts_are_replaced(loaded: dt.DynamicTables) -> None:
+    """DuckLake's compaction moves rows and folds none: parts are found by their values."""
+    loaded.sql("INSERT INTO r VALUES (1, 9), (2, 6)")
+    before = loaded.refresh("t")["t"]
+    loaded.sql("DELETE FROM r WHERE v IN (9, 5)")
+    compacted = []
+
+    def compact(step: AnyStep, _table: str) -> None:
+        if step is Step.COMPUTED:
+            compacted.append(loaded.optimize("t"))
+
+    with observing(compact):
+        record = loaded.refresh("t")["t"]
+    assert compacted
+    assert before.sequence is not None
+    assert (record.strategy, record.sequence) == ("fold", before.sequence + 1)
     assert bag(loaded.read("t").collect()) == bag([(1, 2, 2), (2, 1, 6)])
 
 

@@ -38,7 +38,7 @@ class TableLeaves:
     def changes(self, source: str) -> str:
         return f"{source}_changes"
 
-    def near(self, keys: str, index: int, column: str) -> str:
+    def near(self, source: str, side: Side, within: object, column: str) -> str:
         return ""
 
     def clock(self, function: exp.Expr, side: Side) -> exp.Expr:

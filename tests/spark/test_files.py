@@ -9,7 +9,10 @@ import pytest
 
 import dynamic_tables as dt
 from dynamic_tables import doctor
+from dynamic_tables.lake import pruning
 from dynamic_tables.lake.files import rows_at
+from dynamic_tables.lake.pruning import Pruning
+from dynamic_tables.lake.skipping import Wanted
 from dynamic_tables.model import utc_now
 from listed import newest
 from oracle import bag, check
@@ -162,3 +165,30 @@ def test_files_without_the_affected_keys_are_not_read(shared: dt.DynamicTables) 
     shared.sql("INSERT INTO sorted VALUES (NULL, 2), (NULL, 0)")
     assert shared.refresh("near", strategy="keys")["near"].work.rows_inserted == 1
     check(shared, "near")
+
+
+def test_literals_are_said_where_they_leave_out_parts_of_files(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the checksum tells of files; the session is one that generates code."""
+    shared.sql("CREATE TABLE told (k INT, v INT) USING delta")
+    shared.sql("INSERT INTO told SELECT id, id FROM range(1000)")
+    session = shared.spark.newSession()
+    session.conf.set(pruning.CODE, "true")
+
+    def pays(*values: int) -> bool:
+        detail = shared.sql("DESCRIBE DETAIL told").collect()[0]
+        version = shared.sql("DESCRIBE HISTORY told").collect()[0].version
+        context = shared.spark.sparkContext
+        context.setLocalProperty("spark.jobGroup.id", "pruning")
+        found = Pruning(session).pays(detail.location, version, Wanted("k", values))
+        context.setLocalProperty("spark.jobGroup.id", None)
+        assert len(context.statusTracker().getJobIdsForGroup("pruning")) == 0
+        return found
+
+    assert not pays(3, 4)  # the file is small
+    monkeypatch.setattr(pruning, "SMALL_FILE_BYTES", 0)
+    assert pays(3, 4)
+    assert not pays(*range(0, 1000, 3))
+    shared.rorder("told", unique_by="k")
+    assert pays(*range(0, 1000, 3))  # each row group has few values

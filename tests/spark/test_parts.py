@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
 import dynamic_tables as dt
-from dynamic_tables.lake import jvm, pieces
+from dynamic_tables.lake import jvm, pieces, transaction
 from dynamic_tables.refresh import writer
-from dynamic_tables.steps import Step, observing
+from dynamic_tables.steps import AnyStep, Step, observing
 from oracle import bag, check
 
 pytestmark = pytest.mark.spark
@@ -122,22 +122,125 @@ def test_a_refresh_compacts_when_most_rows_are_partial(
     check(lake, "folded")
 
 
+def at(step: Step, work: Callable[[], object]) -> AbstractContextManager[None]:
+    """Do something when a refresh of the table passes a step; the first time."""
+    done: list[object] = []
+
+    def observe(passed: AnyStep, table: str) -> None:
+        if passed is step and table.endswith("folded") and not done:
+            done.append(work())
+
+    return observing(observe)
+
+
+def commits_of(tables: dt.DynamicTables, n: int) -> list[str]:
+    """How the commits were made that carry a number."""
+    definition = tables.show("folded").definition
+    newest = tables.lake.standing(definition).version
+    commits = tables.lake.commits(definition, 0, newest)
+    return [c.stamp.strategy for c in commits if c.stamp and c.stamp.sequence == n]
+
+
+def by_delta(tables: dt.DynamicTables) -> None:
+    """As somebody does who does not know our lock; it has two files to merge at least."""
+    before = snapshot(tables.spark, tables.show("folded").definition.location)
+    assert jvm.file_count(before)[0] > 1
+    tables.spark.sql("OPTIMIZE folded__ivm")
+
+
+def lose_a_row(tables: dt.DynamicTables, value: int) -> None:
+    """So that what is stored of its group is to be replaced, in a table of several files."""
+    tables.sql(f"INSERT INTO src VALUES (1, {value}, NULL, 0)")
+    tables.refresh("folded")
+    tables.sql(f"DELETE FROM src WHERE v = {value}")
+
+
 def test_a_compaction_while_rows_are_replaced(lake: dt.DynamicTables) -> None:
-    """What was compared is not stored like that any more: the refresh says so and is repeated."""
+    """What was compared is not stored like that any more: it is compared anew, under the same n."""
+    lake.sql("INSERT INTO src VALUES (1, 60, NULL, 0)")
+    with at(Step.COMPUTED, lambda: lake.sql("OPTIMIZE DYNAMIC TABLE folded")):
+        assert lake.refresh("folded")["folded"].outcome == "done"  # an append stands beside it
+    before = lake.show("folded").build
+    assert before is not None
+    lake.sql("DELETE FROM src WHERE v = 60")
+    with at(Step.COMPUTED, lambda: lake.sql("OPTIMIZE DYNAMIC TABLE folded")):
+        record = lake.refresh("folded")["folded"]
+    assert (record.strategy, record.sequence) == ("fold", before.sequence + 1)
+    assert commits_of(lake, before.sequence + 1) == ["fold"]
+    check(lake, "folded")
+    lake.refresh()
+    check(lake)
 
-    def compact(step: Step, table: str) -> None:
-        if step is Step.COMPUTED and table.endswith("folded"):
-            lake.sql("OPTIMIZE DYNAMIC TABLE folded")
 
-    lake.sql("INSERT INTO src VALUES (1, 6, NULL, 0)")
-    with observing(compact):  # an append stands beside a compaction
-        assert lake.refresh("folded")["folded"].outcome == "done"
-    lake.sql("DELETE FROM src WHERE v = 6")
-    with observing(compact):
+def test_files_that_somebody_merges_under_the_lock(lake: dt.DynamicTables) -> None:
+    lose_a_row(lake, 61)
+    with at(Step.LOCKED, lambda: by_delta(lake)):
+        assert lake.refresh("folded")["folded"].strategy == "fold"
+    check(lake, "folded")
+
+
+def test_files_that_somebody_merges_during_the_commit(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta finds the conflict."""
+    lose_a_row(lake, 62)
+    commit, tried = transaction._commit, []
+
+    def late(*given: object) -> None:
+        if not tried:
+            by_delta(lake)
+        tried.append(given)
+        commit(*given)
+
+    monkeypatch.setattr(transaction, "_commit", late)
+    assert lake.refresh("folded")["folded"].strategy == "fold"
+    assert len(tried) == 2
+    check(lake, "folded")
+
+
+def test_a_refresh_that_is_completed_meets_a_compaction(lake: dt.DynamicTables) -> None:
+    """It compares the whole query with what is stored."""
+    lose_a_row(lake, 63)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with at(Step.INTENDED, die), pytest.raises(KeyboardInterrupt):
+        lake.refresh("folded")
+    with at(Step.LOCKED, lambda: by_delta(lake)):
+        lake.refresh("folded")
+    assert "RECOVERED" in {record.reason for record in lake.history("folded")[:2]}
+    check(lake, "folded")
+
+
+def test_rows_that_somebody_changes_meanwhile(lake: dt.DynamicTables) -> None:
+    """Nothing is built on them: the number is given up, and the next refresh recomputes."""
+    lose_a_row(lake, 64)
+    change = "DELETE FROM folded__ivm WHERE k = 3"
+    with at(Step.COMPUTED, lambda: lake.spark.sql(change)):
         report = lake.refresh("folded", on_error="report")
     assert report["folded"].reason == "COMMIT_FAILED"
-    assert lake.refresh().ok
-    check(lake)
+    assert lake.refresh("folded")["folded"].reason == "FOREIGN_CHANGE"
+    check(lake, "folded")
+
+
+def test_files_that_somebody_rewrites_again_and_again(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refresh ends and gives its number up; the next one goes on by changes."""
+    lose_a_row(lake, 65)
+    commit, location = transaction._commit, lake.show("folded").definition.location
+
+    def late(*given: object) -> None:
+        transaction.rewrite(lake.spark, location, lambda rows: rows, lambda: None)
+        commit(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transaction, "_commit", late)
+        report = lake.refresh("folded", on_error="report")
+    assert report["folded"].reason == "COMMIT_FAILED"
+    assert lake.refresh("folded")["folded"].strategy == "fold"
+    check(lake, "folded")
 
 
 def snapshot(spark: SparkSession, location: str) -> jvm.Java:
@@ -200,27 +303,18 @@ def meanwhile(work: Callable[[], object]) -> Iterator[list[object]]:
     assert failed == []
 
 
-def refreshed(tables: dt.DynamicTables) -> list[str]:
-    """Refresh until it is done; what was told until then."""
-    told: list[str] = []
-    while (record := tables.refresh("folded", on_error="report")["folded"]).outcome != "done":
-        told.append(str(record.reason))
-        assert len(told) < 20, told
-    return told
-
-
 @pytest.mark.soak
 def test_compaction_while_refreshes_and_readers_run(lake: dt.DynamicTables) -> None:
-    """Every read is a state that was right at some refresh, and none goes back; a refresh that a
-    compaction got in the way of says so."""
+    """Every refresh is done; every read is a state that was right at some refresh, and none goes
+    back."""
     totals = "SELECT count(*), sum(n), sum(s) FROM"
     lake.sql("INSERT INTO src SELECT 3, id, NULL, 0 FROM range(5)")
-    told = refreshed(lake)
+    lake.refresh("folded")
     states: list[Row] = lake.sql(f"{totals} folded").collect()
     session, turn = lake.spark.newSession(), threading.Event()
 
     def compact() -> bool:
-        """Once a refresh: a table that never rests cannot be brought to fit its old places."""
+        """Once a refresh."""
         if has_turn := turn.wait(0.1):
             turn.clear()
             lake.optimize("folded")
@@ -236,11 +330,10 @@ def test_compaction_while_refreshes_and_readers_run(lake: dt.DynamicTables) -> N
             lake.sql(goes if number % 2 else comes)
             states += lake.sql(f"{totals} ({QUERY})").collect()
             turn.set()
-            told += refreshed(lake)
+            lake.refresh("folded")
     places = [states.index(row) for row in seen]
     assert places == sorted(places)
     assert len(set(places)) > 1
     assert any(compactions)
-    assert set(told) <= {"COMMIT_FAILED"}
     lake.refresh()
     check(lake)

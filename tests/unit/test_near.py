@@ -19,8 +19,8 @@ class Leaves:
     def clock(self, function: Any, side: Any) -> Any:
         return function
 
-    def near(self, keys: str, index: int, column: str) -> str:
-        return f"{column} BETWEEN 1 AND 2 AND " if keys == "few" else ""
+    def near(self, source: str, side: Any, within: Any, column: str) -> str:
+        return f"{column} BETWEEN 1 AND 2 AND " if within.keys == "few" else ""
 
 
 def rows(keys: str) -> str:

@@ -58,7 +58,7 @@ class Leaves(Protocol):
     def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str: ...
     def changes(self, source: str) -> str: ...  # the source's columns and WEIGHT
     def clock(self, function: Expression, side: Side) -> Expression: ...
-    def near(self, keys: str, index: int, column: str) -> str: ...  # see `Emitter._near`
+    def near(self, source: str, side: Side, within: Within, column: str) -> str: ...  # see `_near`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,15 +187,15 @@ class Emitter:
         sql = f"SELECT {columns} FROM {self.leaves.rows(node.source, side, within)}"
         if only is None:
             return sql
-        return f"SELECT * FROM ({sql}) AS q WHERE {self._near(only)}{self.matches(only)}"
+        near = self._near(node, side, only, within)
+        return f"SELECT * FROM ({sql}) AS q WHERE {near}{self.matches(only)}"
 
-    def _near(self, only: Restriction) -> str:
+    def _near(self, node: Scan, side: Side, only: Restriction, within: tuple[Within, ...]) -> str:
         """What a lake knows about the keys and can say with literals, so that files are skipped:
         nothing, or a condition with an AND behind it."""
         return "".join(
-            self.leaves.near(only.table, index, self.quote(value.name))
-            for index, value in enumerate(only.values)
-            if isinstance(value, exp.Column)
+            self.leaves.near(node.source, side, each, self.quote(only.values[each.index].name))
+            for each in within
         )
 
     def projected(self, node: Project, child: str, *, also: str = "") -> str:

@@ -27,7 +27,7 @@ class Gaps:
     """See `emit.Leaves`."""
 
     _clocks: list[Expression] = field(default_factory=list)
-    _nears: list[tuple[str, int, str]] = field(default_factory=list)
+    _nears: list[tuple[str, Side, Within, str]] = field(default_factory=list)
     _scans: list[tuple[str, Side, tuple[Within, ...]]] = field(default_factory=list)
 
     def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str:
@@ -41,8 +41,8 @@ class Gaps:
         self._clocks.append(function)
         return exp.Var(this=f"{_MARK}[clock {len(self._clocks) - 1} {side.value}]")
 
-    def near(self, keys: str, index: int, column: str) -> str:
-        self._nears.append((keys, index, column))
+    def near(self, source: str, side: Side, within: Within, column: str) -> str:
+        self._nears.append((source, side, within, column))
         return f"{_MARK}[near {len(self._nears) - 1} ]"
 
     def filled(self, texts: Any, leaves: Leaves, *, dialect: str, stored: str = "") -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dynamic_tables.lake.delta import SparkLake
 
 LAID_OUT = 0  # the version of a stored table that has been made and nothing else
+COMPARED_AT_MOST = 3  # times; who compacts through us waits for the commit lock after the first
 SAMPLE_ROWS = 20  # how many differing rows `verify` shows
 
 
@@ -54,6 +55,7 @@ class SparkArea:
         self._meter = Meter(session, label)
         self._holder = Holder(session)
         self._kept: Kept | None = None
+        self._compare: Callable[[int], bool] | None = None  # with another version of what is stored
         self._replaced_rows: int | None = None
         self._cardinality_ratio: float | None = None
         self.affected: DataFrame | None = None  # keys that several workers are to share
@@ -102,6 +104,11 @@ class SparkArea:
         if isinstance(found, (Affected, Reason)):
             return found
         self._kept = found.kept
+
+        def again(version: int) -> bool:
+            return isinstance(self.delta(definition, plan, strategy, moves, version), Delta)
+
+        self._compare = again
         return found.delta
 
     # Committing
@@ -135,6 +142,12 @@ class SparkArea:
 
         A small one is kept in the driver: MERGE then broadcasts it instead of computing it again.
         """
+
+        def again(version: int) -> bool:
+            self.difference_size(rows, definition, version)
+            return True
+
+        self._compare = again
         stored, new = bags.placed(self._target(definition, base)), rows.frame
         if definition.in_parts is not None:  # groups that are the same stay as they are stored
             new = self._holder.persist(new)
@@ -148,17 +161,42 @@ class SparkArea:
         return self.keep(bags.counted(new, stored))
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:
-        """One commit that deletes and inserts exactly what differs."""
+        """One commit that deletes and inserts exactly what differs.
+
+        It carries the same number and cut, to whichever version of the stored rows it is made.
+        """
         assert self._kept is not None, "difference_size or delta comes first"
+        compared = 1
+        while not self._applied(definition, stamp):
+            if compared == COMPARED_AT_MOST:
+                raise committing.changed_meanwhile(definition)
+            stamp = replace(stamp, base=self._compared_anew(definition, stamp.base))
+            compared += 1
+
+    def _applied(self, definition: Definition, stamp: Stamp) -> bool:
+        if self._kept is None or not self._kept.held.size:  # any more, now that groups are whole
+            self.fence(definition, stamp)
+            return True
         if self._kept.only_inserts:
             self._replaced_rows = 0
-        committing.apply_difference(
+        return committing.apply_difference(
             self._session,
             definition,
             self._kept,
             stamp,
             newest=lambda: self._lake.version_of(definition),
         )
+
+    def _compared_anew(self, definition: Definition, base: int) -> int:
+        """Compare with what stands now; its version. Raises if it is more than compacted."""
+        version = self._lake.version_of(definition)
+        commits = self._lake.commits(definition, base, version)
+        same_rows = not any(commit.changes_data for commit in commits)
+        if len(commits) < version - base or not same_rows:
+            raise committing.changed_meanwhile(definition)
+        if self._compare is None or not self._compare(version):
+            raise committing.changed_meanwhile(definition)
+        return version
 
     def slicer(self, definition: Definition, sequence: int) -> SparkSlicer:
         return SparkSlicer(self._lake, self, definition, sequence)

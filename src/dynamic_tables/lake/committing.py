@@ -15,6 +15,7 @@ from dynamic_tables.definition import Definition
 from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake import bags, transaction
 from dynamic_tables.lake.base import Stamp
+from dynamic_tables.lake.faults import SPARK_FAULTS, is_conflict
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Kept
 from dynamic_tables.lake.ranges import ORDERED_ALIKE
@@ -63,10 +64,11 @@ def apply_difference(
     kept: Kept,
     stamp: Stamp,
     newest: Callable[[], int],
-) -> None:
+) -> bool:
     """Delete and insert exactly what differs from the version that the stamp is based on.
 
-    `newest` tells the version that stands now.
+    `newest` tells the version that stands now. False: nothing was written, because parts of groups
+    are known by their places, and files were rewritten; by their values, others would be taken.
     """
     partial = definition.in_parts is not None
     with small_queries(session, applies=kept.held.is_local):
@@ -74,12 +76,22 @@ def apply_difference(
             new = bags.inserted(kept.held.frame)
             if not transaction.append(session, definition.location, new, stamp, partial=partial):
                 _numbered(new, stamp).mode("append").save(definition.location)
-        elif not transaction.replace_rows(
-            session, definition.location, kept, stamp, partial=partial
-        ):
+        elif not _replaced(session, definition, kept, stamp):
             if partial and newest() != stamp.base:
-                raise _compacted_meanwhile(definition)
+                return False
             _merge(session, definition, bags.operations(kept.held.frame), stamp)
+    return True
+
+
+def _replaced(session: SparkSession, definition: Definition, kept: Kept, stamp: Stamp) -> bool:
+    """By places. Where they may be looked for again, a conflict is no more than another version."""
+    partial = definition.in_parts is not None
+    try:
+        return transaction.replace_rows(session, definition.location, kept, stamp, partial=partial)
+    except SPARK_FAULTS as error:
+        if not (partial and is_conflict(error)):
+            raise
+    return False
 
 
 def fence(session: SparkSession, definition: Definition, stamp: Stamp) -> None:
@@ -123,10 +135,9 @@ def _numbered(frame: DataFrame, stamp: Stamp) -> DataFrameWriter:
     )
 
 
-def _compacted_meanwhile(definition: Definition) -> RefreshError:
-    """Parts of a group are known by their places; by their values, others would be taken."""
+def changed_meanwhile(definition: Definition) -> RefreshError:
     return RefreshError(
-        "its stored rows were rewritten while the refresh was under way",
+        "its stored rows were changed while the refresh was under way",
         reason=Reason.COMMIT_FAILED,
         about=str(definition.name),
         hint="refresh again",

@@ -142,6 +142,7 @@ class SparkLeaves:
         *,
         feed: Callable[[Pin, Pin], Feed],  # what changed after one pin, up to another
         frame_at: Callable[[Pin, Sequence[Wanted]], DataFrame],  # of what is wanted, at least
+        prunes: Callable[[Pin, Wanted], bool],  # whether literals leave out more than that does
         hold: Callable[[DataFrame], DataFrame],  # what is read more than once
         adds_up: bool = False,  # changes are aggregated
     ) -> None:
@@ -150,6 +151,7 @@ class SparkLeaves:
         self._columns = {name: read_columns(definition, plan, name) for name in self._sources}
         self._moves = moves
         self._feed, self._frame_at, self._hold = feed, frame_at, hold
+        self._prunes = prunes
         self._reads_once, self._adds_up = plan.scans == 1, adds_up
         self._named: set[str] = set()
         self._parts: dict[tuple[str, tuple[Wanted, ...]], int] = {}  # what was wanted of tables
@@ -203,9 +205,11 @@ class SparkLeaves:
         before, after = (self._frame_at(self._pin(source, side), ()) for side in Side)
         return parts.changes(groups, before, after, in_parts)
 
-    def near(self, keys: str, index: int, column: str) -> str:
-        values = self._known.get((keys, index))
-        found = condition(column, values) if values is not None else None
+    def near(self, source: str, side: Side, within: Within, column: str) -> str:
+        wanted, pin = self._wanted([within]), self._pin(source, side)
+        if not wanted or (self._sources[source].hidden is None and not self._prunes(pin, *wanted)):
+            return ""
+        found = condition(column, wanted[0].values)
         return f"{found} AND " if found else ""
 
     def _wanted(self, within: Sequence[Within]) -> tuple[Wanted, ...]:
@@ -213,14 +217,16 @@ class SparkLeaves:
         return tuple(Wanted(column, values) for column, values in found if values is not None)
 
     def nearby(
-        self, read: Callable[[Sequence[Wanted]], DataFrame], keys: str, columns: Sequence[str]
+        self,
+        read: Callable[[Sequence[Wanted]], DataFrame],
+        keys: str,
+        columns: Sequence[str],
+        prunes: Callable[[Wanted], bool],
     ) -> DataFrame:
         """Rows, without most of those that have other keys, as far as literals can say it."""
-        rows = read(self._wanted([Within(keys, n, name) for n, name in enumerate(columns)]))
-        conditions = [
-            self.near(keys, n, quote(name)).removesuffix(" AND ") for n, name in enumerate(columns)
-        ]
-        return reduce(DataFrame.where, filter(None, conditions), rows)
+        wanted = self._wanted([Within(keys, n, name) for n, name in enumerate(columns)])
+        said = (condition(quote(one.column), one.values) for one in wanted if prunes(one))
+        return reduce(DataFrame.where, filter(None, said), read(wanted))
 
     def learn(self, keys: str, held: Held, columns: Sequence[str]) -> None:
         """The keys of a table, once they are known to be few; texts are filled in again then."""

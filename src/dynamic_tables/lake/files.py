@@ -9,6 +9,7 @@ to Delta, which skips files by their statistics itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,6 +18,15 @@ from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.skipping import Wanted, kept
 
 FILES_AT_MOST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A version of a table, and its files by the checksum."""
+
+    log: Java
+    snapshot: Java
+    files: Java
 
 
 def rows_at(
@@ -34,15 +44,24 @@ def _listed(
     session: SparkSession, location: str, version: int, wanted: Sequence[Wanted]
 ) -> DataFrame | None:
     with jvm.active(session):
-        log = jvm.delta_log_by_path(session, location)
-        snapshot = jvm.snapshot_at(session, log, version)
-        files = jvm.all_files(snapshot)
-        if files is None or files.size() > FILES_AT_MOST:
+        found = listed(session, location, version)
+        if found is None:
             return None
+        files, snapshot = found.files, found.snapshot
         if wanted and files.size() > 1:
             files = _of(session, files, wanted, schema=snapshot.metadata().schema().json())
-        frame = log.createDataFrame(snapshot, files, False, jvm.some(session, None))
+        frame = found.log.createDataFrame(snapshot, files, False, jvm.some(session, None))
     return DataFrame(frame, session)
+
+
+def listed(session: SparkSession, location: str, version: int) -> Listed | None:
+    """The files of a version that is read by their list; None: it is left to Delta."""
+    log = jvm.delta_log_by_path(session, location)
+    snapshot = jvm.snapshot_at(session, log, version)
+    files = jvm.all_files(snapshot)
+    if files is None or files.size() > FILES_AT_MOST:
+        return None
+    return Listed(log, snapshot, files)
 
 
 def _of(session: SparkSession, files: Java, wanted: Sequence[Wanted], *, schema: str) -> Java:

@@ -27,6 +27,7 @@ from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept, checkpointed, is_empty, keep_computed
 from dynamic_tables.lake.log import RENAMING_OPERATIONS
 from dynamic_tables.lake.plans import moved_names, same_types
+from dynamic_tables.lake.pruning import Pruning
 from dynamic_tables.lake.skipping import Wanted
 from dynamic_tables.lake.slicing import Affected
 from dynamic_tables.model import Pin, Strategy
@@ -79,6 +80,7 @@ class Maintenance:
         self._compares_files = False  # instead of asking for change feeds
         self._read_files = False  # large ones, however few of their rows changed
         self._too_many = too_many
+        self._pruning = Pruning(session)
         self.affected: DataFrame | None = None  # keys, if there are too many
         self.cardinality_ratio: float | None = None
 
@@ -148,6 +150,9 @@ class Maintenance:
             self._moves,
             feed=self._feed,
             frame_at=self._at,
+            prunes=lambda pin, one: self._pruning.pays(
+                self._lake.location_of(pin.name), pin.version, one
+            ),
             hold=self._holder.for_joins,
             adds_up=self._strategy in (Strategy.MERGE, Strategy.FOLD),
         )
@@ -199,6 +204,9 @@ class Maintenance:
         """The stored rows with their places; at least those that are wanted."""
         return bags.placed(rows_at(self._session, self._definition.location, self._base, wanted))
 
+    def _prunes_stored(self, wanted: Wanted) -> bool:
+        return self._pruning.pays(self._definition.location, self._base, wanted)
+
     def _typed(self, query: str, *also: str) -> DataFrame:
         return typed(self._holder.sql(query), self._definition, *also)
 
@@ -229,7 +237,7 @@ class Maintenance:
             return Affected(keys=affected.size)
         leaves.learn(KEYS, affected, affected.frame.columns)
         found = self._plan.replacement(now, KEYS, self._definition.inexact) or found
-        stored = leaves.nearby(self._stored, KEYS, found.columns)
+        stored = leaves.nearby(self._stored, KEYS, found.columns, self._prunes_stored)
         stored = of_keys(stored, affected.frame, found.columns)
         return self._found(Strategy.KEYS, bags.counted(self._typed(found.rows), stored))
 
@@ -256,7 +264,7 @@ class Maintenance:
         groups = self._plan.group_columns()
         keys = [key_column(n) for n in range(len(groups))]
         leaves.learn(MERGED.parts, made, keys)
-        stored = leaves.nearby(self._stored, MERGED.parts, groups)
+        stored = leaves.nearby(self._stored, MERGED.parts, groups, self._prunes_stored)
         if found.joined and found.beside and not made.is_local and bags.is_flat(stored):
             self._only(stored, made, keys).createOrReplaceTempView(STORED)
             return self._joined(found, found.joined, found.beside)

@@ -42,16 +42,16 @@ def condition(column: str, values: Sequence[Any]) -> str | None:
     parts = [f"{column} BETWEEN {literal_of(a)} AND {literal_of(b)}" for a, b in between]
     null = [f"{column} IS NULL"] if len(known) < len(set(values)) else []
     said = f"({' OR '.join([*parts, *null])})" if parts or null else None
-    if not _scattered(ordered, between):
+    if not is_scattered(ordered, between):
         return said
     listed = f"{column} IN ({', '.join(map(literal_of, ordered))})"
     return f"{said} AND ({' OR '.join([listed, *null])})"
 
 
-def _scattered(ordered: Sequence[Any], between: Sequence[tuple[Any, Any]]) -> bool:
+def is_scattered(ordered: Sequence[Any], between: Sequence[tuple[Any, Any]]) -> bool:
     """Whether the ranges hold other values, too, and a list of the wanted ones is short enough.
 
-    >>> _scattered([1, 2, 9], [(1, 2), (9, 9)]), _scattered([1, 3], [(1, 3)])
+    >>> is_scattered([1, 2, 9], [(1, 2), (9, 9)]), is_scattered([1, 3], [(1, 3)])
     (False, True)
     """
     if not 1 < len(ordered) <= LISTED_AT_MOST:

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from dynamic_tables.lake.ranges import is_scattered, ranges
+
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 SPARKS_OWN = "__"  # texts that are compared otherwise: of a fixed length, with a collation
+NEARLY_ALL = 0.9  # of the values between the bounds of a file
 CUT = "\ufffd"  # what is left of a character that was cut into
 
 
@@ -38,14 +41,46 @@ class Sought:
     def may_be_in(self, stats: str | None) -> bool:
         """Whether a file may hold one of the values."""
         try:
-            known = json.loads(stats or "")
-            if self.null and known["nullCount"][self.name] != 0:
-                return True
-            low, high = (self.bound(known[ends][self.name]) for ends in ("minValues", "maxValues"))
+            low, high, nulls = self._told(stats)
         except (ValueError, KeyError, TypeError):
+            return True
+        if self.null and nulls != 0:
             return True
         place = bisect_left(self.ordered, low)
         return low > high or (place < len(self.ordered) and self.ordered[place] <= high)
+
+    def covers(self, stats: str | None) -> bool:
+        """Whether the ranges that literals say hold nearly all that a file has; no if unsure.
+
+        Where the values are listed as well, they may lie far apart in a file that is in order.
+        """
+        between = ranges(self.ordered)
+        try:
+            low, high, nulls = self._told(stats)
+        except (ValueError, KeyError, TypeError):
+            return False
+        if is_scattered(self.ordered, between) or low > high or (nulls != 0 and not self.null):
+            return False
+        inside = [(max(a, low), min(b, high)) for a, b in between if a <= high and b >= low]
+        if isinstance(low, str):  # texts have no distance
+            return (low, high) in inside
+        return sum(_width(*ends) for ends in inside) >= NEARLY_ALL * _width(low, high)
+
+    def _told(self, stats: str | None) -> tuple[Any, Any, Any]:
+        """The bounds of a file, and how many rows have no value; None: nobody counted."""
+        known = json.loads(stats or "")
+        low, high = (self.bound(known[ends][self.name]) for ends in ("minValues", "maxValues"))
+        counts = known.get("nullCount")
+        return low, high, counts.get(self.name) if isinstance(counts, dict) else None
+
+
+def _width(low: Any, high: Any) -> int:
+    """How many values there are from one to another.
+
+    >>> _width(3, 3), _width(date(2024, 2, 28), date(2024, 3, 1))
+    (1, 3)
+    """
+    return high - low + 1 if isinstance(low, int) else (high - low).days + 1
 
 
 def sought(wanted: Wanted, schema: str) -> Sought | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import DynamicTablesError, Held
+from dynamic_tables.errors import DynamicTablesError, Held, RefreshError
 from dynamic_tables.lake.base import Commit, Stamp, WorkArea
 from dynamic_tables.model import Intent
 from dynamic_tables.reasons import Reason
@@ -47,7 +47,7 @@ class NumberedCommits:
                 self._reached(Step.LOCKED)
                 write(stamp)
             self._reached(Step.COMMITTED)
-        except self._lake.faults as error:
+        except (RefreshError, *self._lake.faults) as error:
             commit = self.landed(definition, intent.sequence, base)
             if commit is None:
                 raise self.abandoned(error, definition, intent, base) from error

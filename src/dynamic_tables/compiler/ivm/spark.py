@@ -100,7 +100,7 @@ class _Leaves:
     def changes(self, source: str) -> str:
         return quote(self.naming.aux_column(f"feed_{source.rpartition('_')[2]}"))
 
-    def near(self, keys: str, index: int, column: str) -> str:  # noqa: ARG002
+    def near(self, source: str, side: Side, within: Within, column: str) -> str:  # noqa: ARG002
         """The keys are not known when the statements are written."""
         return ""
 

@@ -206,7 +206,7 @@ class DuckLeaves:
         name = self._catalog.name_at(pin.source_id, pin.version)
         return f"{name_sql(name)} AT (VERSION => {pin.version:d})"
 
-    def near(self, keys: str, index: int, column: str) -> str:  # noqa: ARG002
+    def near(self, source: str, side: Side, within: Within, column: str) -> str:  # noqa: ARG002
         """DuckDB finds the keys by joining."""
         return ""
 
