@@ -34,14 +34,15 @@ from dynamic_tables.graph import Graph
 from dynamic_tables.lake import embedded, jars
 from dynamic_tables.lake.places import is_plain_s3, local_path, location_of
 from dynamic_tables.model import Status, TableState, utc_now
+from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import is_dead
 from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.render import grid
 from dynamic_tables.schedule import unconsumed
 from dynamic_tables.settings import Settings
-from dynamic_tables.store import Store, open_store
+from dynamic_tables.store import Claim, Store, open_store
 from dynamic_tables.store.migrations import MIGRATIONS
-from dynamic_tables.store.server import OLDEST_POSTGRESQL
+from dynamic_tables.store.server import OLDEST_POSTGRESQL, Server, look_at_server
 
 MINIMUM_PYTHON = (3, 11)
 NEEDED_BYTES = 100 * 2**20  # below this, Spark's own temporary files no longer fit
@@ -213,16 +214,17 @@ def _store(settings: Settings, folder: Path | None) -> Iterator[Check]:
                 ok=True,
                 detail=f"{store.url}, schema version {len(MIGRATIONS)}, {len(states)} tables",
             )
-            yield _server(store)
+            yield _server(store.server())
             yield _unfinished(store, states)
             yield _suspended(states)
             yield _unconsumed(states)
     except DynamicTablesError as error:
         yield _broken("store", error)
+        if error.reason is Reason.NO_PERMISSION and settings["store"]:
+            yield _server(look_at_server(settings["store"]))
 
 
-def _server(store: Store) -> Check:
-    found = store.server()
+def _server(found: Server) -> Check:
     missing = ", ".join(found.missing)
     hint = f"GRANT {missing}" if missing else None
     if found.too_old:
@@ -239,7 +241,8 @@ def _unfinished(store: Store, states: Sequence[TableState]) -> Check:
     """Work that a dead process left; the next refresh completes it."""
     names = {state.definition.table_id: str(state.definition.name) for state in states}
     open_ = {name for key, name in names.items() if store.intent(key) is not None}
-    left = {names.get(claim["table_id"], "?") for claim in _claims(store) if _is_left(claim)}
+    now = store.now()  # by which claims expire
+    left = {names.get(claim.table_id, "?") for claim in store.claims() if _is_left(claim, now)}
     unfinished = ", ".join(sorted(open_ | left))
     return Check(
         name="unfinished refreshes",
@@ -249,14 +252,8 @@ def _unfinished(store: Store, states: Sequence[TableState]) -> Check:
     )
 
 
-def _claims(store: Store) -> list[dict[str, Any]]:
-    columns, rows = store.read_rows("refresh_claims")
-    return [dict(zip((name for name, _ in columns), row, strict=True)) for row in rows]
-
-
-def _is_left(claim: dict[str, Any]) -> bool:
-    expired = datetime.fromisoformat(claim["expires_at"]) < utc_now()
-    return expired or is_dead(claim["host"], claim["pid"])
+def _is_left(claim: Claim, now: datetime) -> bool:
+    return claim.expires_at < now or is_dead(claim.host, claim.pid)
 
 
 def _suspended(states: Sequence[TableState]) -> Check:

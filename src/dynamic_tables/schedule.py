@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any
 
@@ -22,6 +22,7 @@ from dynamic_tables.settings import Settings
 LONGEST_RETRY_S = 900.0  # whatever the number of failures
 WATCHED = timedelta(days=1)  # the time that "within target" is about
 JUDGED_BY = 5  # past refreshes, to guess how long the next one takes
+EVER, NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 LARGEST_HEADROOM = 0.5  # of the target: a table whose refreshes take longer cannot keep it anyway
 
 # Faults that may pass by themselves. All others are the query's own on this data: to repeat them
@@ -109,12 +110,15 @@ class Schedule:
         )
 
     def next_refresh(self, table_id: str) -> datetime | None:
-        """When the table is due by its own contract; None: nothing to read, or no contract."""
+        """When the table is due by its own contract; None: nothing to read, no contract, or it
+        failed and waits for other data."""
         seen = self._sightings[table_id]
         if seen.state.status is Status.SUSPENDED or seen.behind_since is None:
             return None
         wishes = [at for at in (self._by_lag(seen), self._by_change(seen)) if at is not None]
-        return max(min(wishes), self._not_before(seen)) if wishes else None
+        if not wishes or (not_before := self._not_before(seen)) == NEVER:
+            return None
+        return max(min(wishes), not_before)
 
     def _by_lag(self, seen: Sighting) -> datetime | None:
         target = seen.state.definition.options.target_lag
@@ -147,11 +151,11 @@ class Schedule:
         """After a failure: the retry of what may pass, else the next change of the data."""
         failure = seen.state.failure
         if failure is None:
-            return datetime.min.replace(tzinfo=self._now.tzinfo)
+            return EVER
         if failure.reason in MAY_PASS or failure.versions is None:
             return failure.at + timedelta(seconds=retry_after(seen.state.failures, self._pace))
         same = dict(seen.versions) == {key: failure.versions.get(key) for key in seen.versions}
-        return datetime.max.replace(tzinfo=self._now.tzinfo) if same else failure.at
+        return NEVER if same else failure.at
 
 
 def retry_after(failures: int, pace: Pace) -> float:

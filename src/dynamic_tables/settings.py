@@ -221,13 +221,18 @@ def load_settings(
 
 
 def masked(text: str) -> str:
-    """A URL without its passwords.
+    """A URL without its passwords; what is taken for one is what SQLAlchemy takes for one.
 
     >>> masked("postgresql://me:secret@db/lake?sslpassword=other")
     'postgresql://me:***@db/lake?sslpassword=***'
+    >>> masked("postgresql://me@tenant:my secret@db/lake")
+    'postgresql://me@tenant:***@db/lake'
+    >>> masked("host=db user=me password='my secret'")
+    'host=db user=me password=***'
     """
-    hidden = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", text)
-    return re.sub(r"(?i)([?&][^=&\s]*password=)[^&\s]*", r"\1***", hidden)
+    hidden = re.sub(r"(?s)(://[^:/]*):.*@", r"\1:***@", text)
+    hidden = re.sub(r"(?i)([?&][^=&]*password=)[^&]*", r"\1***", hidden)
+    return re.sub(r"(?i)(\bpassword\s*=\s*)('[^']*'|[^&\s]+)", r"\1***", hidden)
 
 
 def _from_file(folder: Path) -> dict[str, tuple[Any, str]]:

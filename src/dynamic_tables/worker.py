@@ -333,7 +333,7 @@ class Worker:
             action=Action.SKIP,
             outcome=Outcome.SKIPPED if error.reason is Reason.SUSPENDED else Outcome.FAILED,
             reason=error.reason,
-            started_at=self._context.clock(),
+            started_at=self._context.instant_or_here(),
             duration_ms=0,
             trigger=wanted.trigger,
             error=sentence(error, state.definition),

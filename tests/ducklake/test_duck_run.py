@@ -6,11 +6,13 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.cli.program import INTERRUPTED
 
 PATIENCE_S = 120
 
@@ -42,17 +44,62 @@ def test_once_and_then_nothing_is_due(lake: Path) -> None:
     assert "idle has TARGET_LAG = DOWNSTREAM" in done.stderr
 
 
-def test_sigterm_ends_it_after_its_work(lake: Path) -> None:
-    running = subprocess.Popen(program(lake, "run"), stderr=subprocess.PIPE, text=True)
-    assert running.stderr is not None
-    for line in running.stderr:
-        if "keeping tables fresh as process" in line:
-            break
-    running.send_signal(signal.SIGTERM)
-    assert running.wait(PATIENCE_S) == 0
+# The program, in which a refresh that has opened its intent waits until a file is there.
+WAITING = """
+import sys, time
+from pathlib import Path
+from dynamic_tables.cli import main
+from dynamic_tables.steps import Step, observing
+
+go = Path(sys.argv.pop(1))
+
+def wait(step, _table):
+    if step is Step.INTENDED:
+        print("intended", flush=True)
+        while not go.exists():
+            time.sleep(0.05)
+
+with observing(wait):
+    main()
+"""
+
+
+@pytest.fixture
+def under_way(lake: Path) -> Iterator[subprocess.Popen[str]]:
+    """`run`, in the middle of a refresh that goes on when the file `go` is there."""
+    _, *words = program(lake, "run")
+    command = [sys.executable, "-c", WAITING, str(lake.with_name("go")), *words]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "intended\n"
+    yield running
+    running.kill()
+    running.wait()
+
+
+def test_sigterm_ends_it_after_its_work(lake: Path, under_way: subprocess.Popen[str]) -> None:
+    under_way.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        under_way.wait(1)
+    lake.with_name("go").touch()
+    assert under_way.wait(PATIENCE_S) == 0
     with dt.connect(f"ducklake:{lake}", say=lambda _: None) as tables:
         assert tables.store.claims() == tables.store.workers() == []
-        assert tables.read("total").fetchall() in ([(1,)], [(3,)])
+        assert tables.store.intent(tables.show("total").definition.table_id) is None
+        assert tables.read("total").fetchall() == [(3,)]
+
+
+def test_a_second_sigterm_ends_it_at_once(lake: Path, under_way: subprocess.Popen[str]) -> None:
+    under_way.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        under_way.wait(1)
+    under_way.send_signal(signal.SIGTERM)
+    assert under_way.wait(PATIENCE_S) == INTERRUPTED
+    with dt.connect(f"ducklake:{lake}", say=lambda _: None) as tables:
+        assert tables.read("total").fetchall() == [(1,)]
+        tables.worker(slots=1, say=lambda _: None).drain()
+        assert "RECOVERED" in {record.reason for record in tables.history("total")}
+        assert tables.read("total").fetchall() == [(3,)]
 
 
 def test_workers_need_a_store(lake: Path) -> None:

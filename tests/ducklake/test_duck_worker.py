@@ -120,6 +120,7 @@ def test_a_fault_of_the_query_waits_for_other_data(tables: dt.DynamicTables) -> 
     newest = tables.history("child")[0]
     assert (newest.reason, newest.outcome) == ("UPSTREAM_FAILED", "failed")
     assert worker(tables).drain() == []  # the same data: no second attempt
+    assert tables.lags("broken")[0].next_refresh is None  # nobody knows when other data come
     insert(tables, 6)
     again = {record.table.name for record in worker(tables).drain()}
     assert "broken" in again
@@ -451,6 +452,36 @@ def test_failures_have_the_time_of_the_store_too(
     assert record.outcome == "failed"
     assert record.started_at == late - timedelta(milliseconds=record.duration_ms)
     assert tables.history("broken")[0] == record
+
+
+def test_what_did_not_even_begin_has_the_time_of_the_store(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = worker(tables)
+    insert(tables, 5)
+    assert one.ask()
+    tables.suspend("top")
+    late = tables.store.now() + timedelta(hours=1)
+    monkeypatch.setattr(tables.store, "now", lambda: late)
+    while one._once():
+        pass
+    skipped = tables.history("top")[0]
+    assert (skipped.reason, skipped.started_at) == ("SUSPENDED", late)
+
+
+@pytest.mark.parametrize("query", ["SELECT min(amount) AS n FROM orders", "SELECT 7 AS n FROM top"])
+def test_a_new_query_that_is_left_to_the_schedule_is_due(
+    tables: dt.DynamicTables, query: str
+) -> None:
+    """No base table moved, and yet the rows are not those of the query."""
+    tables.sql(
+        "CREATE OR REPLACE DYNAMIC TABLE total TRIGGER ON CHANGE INITIALIZE = ON_SCHEDULE"
+        f" AS {query}"
+    )
+    done = worker(tables).drain()
+    assert "total" in {record.table.name for record in done}
+    assert tables.verify("total").ok
+    assert worker(tables).drain() == []
 
 
 def test_clocks_of_workers_do_not_matter(tables: dt.DynamicTables, open_lake: OpenLake) -> None:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from memory_lake import MemoryLake, MemorySlicer
+from memory_lake import KEYS, MemoryLake, MemorySlicer
+from sqlalchemy import delete
 from test_worker_simulation import FOR_EVER_S, World
 
 from dynamic_tables.errors import RefreshError
+from dynamic_tables.lake.base import Commit
 from dynamic_tables.lake.slicing import Split, StagedKeys
 from dynamic_tables.model import Cut, RefreshRecord
 from dynamic_tables.reasons import Reason
@@ -25,6 +27,8 @@ from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.refresh.states import FENCE
 from dynamic_tables.steps import SliceStep, observing
 from dynamic_tables.store import Claimant
+from dynamic_tables.store.engine import writing
+from dynamic_tables.store.schema import refresh_subtasks
 from dynamic_tables.worker import Worker
 
 TABLE = "parent"
@@ -278,6 +282,54 @@ def test_a_successor_merges_the_finished_keys(world: World) -> None:
     assert computed.count(SliceStep.CLAIMED.value) == 1
     assert is_right(world)
     assert not any(world.disk.staged.values())
+
+
+def test_a_successor_notices_what_somebody_else_wrote_meanwhile(world: World) -> None:
+    """Slices of keys mend the affected keys only: what else is wrong would stay, unnoticed."""
+    many_keys_change(world)
+    first = by_keys(context(world, "first"))
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
+            first._stopping.set()
+
+    with observing(observer):
+        [record] = first.run().records
+    assert record.reason == "INTERRUPTED"
+    spoil(world)
+    world.now += timedelta(seconds=2000)
+    [record] = by_keys(context(world, "second")).run().records
+    assert (record.strategy, record.reason) == ("full", "FOREIGN_CHANGE")
+    assert is_right(world)
+    assert world.store.intent(GROUPED_TABLE) is None
+    assert not any(world.disk.staged.values())
+
+
+def spoil(world: World) -> None:
+    """Somebody writes to a table of ours."""
+    stored = world.disk.tables[GROUPED_TABLE]
+    version = len(stored.commits)
+    stored.commits.append(
+        Commit(version=version, operation="WRITE", changes_data=True, stamp=None, metrics={})
+    )
+    stored.values.append((GROUPED_TABLE, *((key, "foreign") for key in KEYS)))
+
+
+@pytest.mark.parametrize("lost", [[0], range(SLICES)])
+def test_slices_that_the_store_has_lost_are_not_left_out(world: World, lost: list[int]) -> None:
+    """Somebody cleans up by hand: what is left must not be taken for everything."""
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            with writing(world.store._engine) as connection:
+                gone = refresh_subtasks.c.slice_no.in_(list(lost))
+                connection.execute(delete(refresh_subtasks).where(gone))
+
+    with observing(observer):
+        record, _ = refreshed(context(world))
+    assert (record.outcome, record.reason) == ("failed", "SUBTASKS_LOST")
+    given_up(world)
 
 
 def test_keys_that_could_not_be_staged_leave_nothing(

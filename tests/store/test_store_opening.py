@@ -6,9 +6,11 @@ import re
 import signal
 import sqlite3
 import threading
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,13 @@ from sqlalchemy import Connection, inspect, text
 from store_processes import CONTEXT
 from test_store_refreshes import everything
 
+from dynamic_tables import doctor
+from dynamic_tables.doctor import _store, _unfinished
 from dynamic_tables.errors import SetupError
+from dynamic_tables.model import utc_now
 from dynamic_tables.reasons import Reason
-from dynamic_tables.store import Store, open_store, schema
+from dynamic_tables.settings import load_settings
+from dynamic_tables.store import Claim, Store, open_store, schema
 from dynamic_tables.store.engine import open_engine, reading
 from dynamic_tables.store.migrations import MIGRATIONS, migrate, stored_version
 from postgres import Postgres
@@ -55,6 +61,7 @@ def test_sqlite_is_set_up_for_several_processes(sqlite_path: Path) -> None:
         "sqlite:///:memory:",
         "mysql://u:s3cret@h/d",
         "postgresql://u:s3cret@h:s3cret/d",
+        "postgresql:/u:s3cret@h/d",
         "s3cret://",
     ],
 )
@@ -266,6 +273,36 @@ def test_the_server_tells_what_it_is(store: Store) -> None:
     found = store.server()
     assert found.name.split()[0] in ("SQLite", "PostgreSQL")
     assert (found.too_old, found.missing) == (False, ())
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["new", "made"])
+def test_doctor_names_rights_where_the_store_cannot_be_opened(
+    postgres: Postgres, made: bool
+) -> None:
+    """Since PostgreSQL 15 nobody but its owner may make tables in a new database."""
+    url = postgres.new_database()
+    postgres.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC", url)
+    if made:
+        open_store(url).close()
+    role = f"stranger_{uuid.uuid4().hex}"
+    postgres.execute(f"CREATE ROLE {role} LOGIN")
+    flags = {"store": url.replace("postgres@", f"{role}@"), "warehouse": "hdfs://host/lake"}
+    checks = {check.name: check for check in _store(load_settings(flags), None)}
+    assert not checks["store"].ok
+    assert not checks["database"].ok
+    rights = checks["database"].hint
+    assert rights is not None
+    assert rights.startswith("GRANT CREATE on schema public")
+    assert ("SELECT on schema_version" in rights) == made
+
+
+def test_doctor_goes_by_the_stores_clock(
+    store: Store, claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is under way is not unfinished, whatever time it is here."""
+    monkeypatch.setattr(doctor, "utc_now", lambda: utc_now() + timedelta(hours=1))
+    assert claim in store.claims()
+    assert _unfinished(store, store.tables()).detail == "none"
 
 
 def test_missing_rights_are_named_and_the_password_is_not(postgres: Postgres) -> None:

@@ -13,9 +13,10 @@ import store_processes
 from store_processes import CONTEXT
 
 from dynamic_tables.errors import Held
-from dynamic_tables.store import Claim, PendingRefresh, Store
+from dynamic_tables.store import Claim, PendingRefresh, Store, open_store
 from dynamic_tables.store.engine import writing
 from dynamic_tables.store.schema import pending_refreshes, refresh_claims
+from postgres import Postgres
 
 PROCESSES = 8
 WORKERS, TABLES = 16, 200
@@ -201,6 +202,24 @@ def test_a_request_wakes_a_sleeper(store: Store, table: str) -> None:
     thread.join(60)
     assert not thread.is_alive()
     waker.close()
+
+
+def test_a_sleeper_whose_connection_broke_listens_again(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    with open_store(url) as store:
+        store.create_table(make.definition())
+        stop, waker = threading.Event(), store.waker()
+        waker.sleep(0.01, stop)  # it listens from here on
+        postgres.execute(f"{others} AND datname = current_database()", url)
+        waker.sleep(0.05, stop)  # by time alone
+        waker.sleep(0.01, stop)  # it listens again
+        store.request(make.request())
+        thread = threading.Thread(target=waker.sleep, args=(600, stop), daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        waker.close()
 
 
 @pytest.mark.parametrize("claims", [60, pytest.param(1_000, marks=pytest.mark.soak)])

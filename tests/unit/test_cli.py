@@ -159,9 +159,20 @@ def test_settings_come_from_four_places(tmp_path: Path, monkeypatch: pytest.Monk
     assert found["store"] == ("", "default")
 
 
-@pytest.mark.parametrize(
-    "url", ["postgresql://me:s3cr3t@db/lake", "postgresql://db/lake?user=me&password=s3cr3t"]
+STORES_WITH_PASSWORDS = pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cr3t@db/lake",
+        "postgresql://me@tenant:s3cr3t@db/lake",
+        "postgresql://me:my s3cr3t@db/lake",
+        "postgresql://db/lake?user=me&password=s3cr3t",
+        "postgresql://db/lake?user=me&password=my s3cr3t",
+        "host=db password=s3cr3t",
+    ],
 )
+
+
+@STORES_WITH_PASSWORDS
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_config_masks_secrets(url: str, flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNAMIC_TABLES_STORE", url)
@@ -170,8 +181,9 @@ def test_config_masks_secrets(url: str, flags: list[str], monkeypatch: pytest.Mo
     assert "***" in result.stdout
 
 
-def test_a_password_on_the_command_line_is_refused() -> None:
-    result = run("--store", "postgresql://me:s3cr3t@db/lake", "config")
+@STORES_WITH_PASSWORDS
+def test_a_password_on_the_command_line_is_refused(url: str) -> None:
+    result = run("--store", url, "config")
     assert result.exit_code == 2
     assert "s3cr3t" not in result.output
     assert "DYNAMIC_TABLES_STORE" in result.stderr

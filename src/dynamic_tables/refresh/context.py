@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from dynamic_tables.errors import SetupError
 from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import RefreshRecord, utc_now
 from dynamic_tables.settings import Settings
@@ -70,6 +71,13 @@ class Context:
     def instant(self) -> datetime:
         """The time that all processes share: the store's, unless somebody plays the clock."""
         return self.store.now() if self.clock is utc_now else self.clock()
+
+    def instant_or_here(self) -> datetime:
+        """The same; if the store does not tell it, this host's."""
+        try:
+            return self.instant()
+        except SetupError:
+            return self.clock()
 
     @property
     def claimant(self) -> Claimant:

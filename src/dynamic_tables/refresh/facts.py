@@ -45,7 +45,8 @@ def gather(
         sizes=lambda: _sizes(lake, definition, moves, pins),
         history=history,
         clock_moved=clock_moved,
-        foreign_change=bool(build) and _foreign(lake, definition, build.version, standing.version),
+        foreign_change=bool(build)
+        and changed_by_others(lake, definition, build.version, standing.version),
         forced=forced,
     )
 
@@ -72,7 +73,7 @@ def _moved(lake: Lake, definition: Definition, build: Build, pins: Sequence[Pin]
             yield pin.name.key
 
 
-def _foreign(lake: Lake, definition: Definition, build: int, to: int) -> bool:
+def changed_by_others(lake: Lake, definition: Definition, build: int, to: int) -> bool:
     """Whether somebody else changed rows since the build, or while it was being committed.
 
     A commit that replaces by difference compares with its base first; what others wrote between

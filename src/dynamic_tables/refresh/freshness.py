@@ -77,7 +77,8 @@ class Observer:
             return state.behind_since
         if state.build is None:
             return state.created_at
-        if not self._graph.bases(table_id).keys() <= present.keys():
+        redefined = state.build.fingerprint != state.definition.built_from  # and not loaded since
+        if redefined or not self._graph.bases(table_id).keys() <= present.keys():
             return self._now
         read = state.build.cut.versions
         found = [

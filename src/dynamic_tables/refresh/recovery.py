@@ -14,6 +14,7 @@ from dynamic_tables.refresh import costs
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.decide import Decision, check
 from dynamic_tables.refresh.definitions import with_hidden
+from dynamic_tables.refresh.facts import changed_by_others
 from dynamic_tables.refresh.sharing import Sharing, is_left_open
 from dynamic_tables.refresh.states import FENCE, newest_build
 from dynamic_tables.refresh.writer import TableWriter, Write
@@ -143,6 +144,8 @@ class Recovery:
         if intent.slicing is not None:
             strategy = Strategy(intent.slicing["strategy"])
             decision = replace(decision, strategy=strategy)
+            if strategy is Strategy.KEYS:
+                self._check_untouched(state, standing)
             return decision, self._sharing.completed(area, intent, state, standing, decision)
         self._check_allowed(state, decision)
         shared = self._sharing.whole(area, state, standing, decision, intent)
@@ -150,6 +153,19 @@ class Recovery:
             return decision, shared
         rows = area.compute(self._definition, intent.pins, intent.cut.instant)
         return decision, self._writer.prepared(area, rows, state, standing, decision)
+
+    def _check_untouched(self, state: TableState, standing: Standing) -> None:
+        """Slices of keys replace those keys only. Where others wrote since the build, all rows are
+        to be looked at: n is given up, and the refresh that follows finds what they did."""
+        build = state.build
+        if build and changed_by_others(
+            self._lake, self._definition, build.version, standing.version
+        ):
+            raise RefreshError(
+                "somebody else changed its rows",
+                reason=Reason.FOREIGN_CHANGE,
+                about=str(self._definition.name),
+            )
 
     def _check_allowed(self, state: TableState, decision: Decision) -> None:
         """A mode or a limit may rule out to compute the cut anew: then n is given up, and the

@@ -316,7 +316,7 @@ class GraphRefresh:
             reason=error.reason,
             cut_from=build.cut if build else None,
             cut=self._intended(plan, definition.table_id),
-            started_at=self._instant() - timedelta(milliseconds=took_ms),
+            started_at=self._context.instant_or_here() - timedelta(milliseconds=took_ms),
             duration_ms=took_ms,
             trigger=self._request.trigger,
             error=sentence(error, definition),
@@ -330,14 +330,6 @@ class GraphRefresh:
             return replace(
                 record, note=f"{error.hint} (nor could it be recorded: {second.message})"
             )
-
-    def _instant(self) -> datetime:
-        """The time that all processes share, as refreshes that are done have it; if the store does
-        not tell it, this host's."""
-        try:
-            return self._context.instant()
-        except SetupError:
-            return self._context.clock()
 
     def _intended(self, plan: Plan, table_id: str) -> Cut | None:
         """The cut that a table was to reach; None if it was barred before there was one."""

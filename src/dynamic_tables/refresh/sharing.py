@@ -155,7 +155,7 @@ class Sharing:
         """Wait for the slices of an open intent, whoever created them, and put them together."""
         assert intent.slicing is not None
         slicing = Slicing.from_json(intent.slicing)
-        parts = self._computed(intent)
+        parts = self._computed(intent, slicing)
         slicer = area.slicer(self._definition, intent.sequence)
         rows = slicer.gather(slicing, parts, intent.pins, intent.cut.instant)
         if slicing.strategy is Strategy.KEYS:
@@ -168,12 +168,13 @@ class Sharing:
 
     # Waiting
 
-    def _computed(self, intent: Intent) -> dict[int, Part]:
+    def _computed(self, intent: Intent, slicing: Slicing) -> dict[int, Part]:
         """Every slice's rows; this worker computes some of them instead of waiting."""
         waker, begun, waited = self._store.waker(), self._store.now(), 0.0
         try:
             while True:
                 found = self._store.look_at_slices(self._claim, intent.sequence)
+                self._check_all_there(slicing, found)
                 self._check_failed(found)
                 parts = {item.slice_no: part_of(item.result) for item in found if item.result}
                 if len(parts) == len({item.slice_no for item in found}):
@@ -197,6 +198,16 @@ class Sharing:
         if not counts:
             self._lake.standing(self._definition)  # raises if it is this process that broke down
         return True
+
+    def _check_all_there(self, slicing: Slicing, found: Iterable[Subtask]) -> None:
+        """Without its slices a table would lose their rows: nothing may pass for everything."""
+        if missing := sorted(set(slicing.slices) - {item.slice_no for item in found}):
+            raise RefreshError(
+                f"the store has lost slices: {', '.join(map(str, missing))}",
+                reason=Reason.SUBTASKS_LOST,
+                about=str(self._definition.name),
+                hint="rows of refresh_subtasks are not to be deleted; the table is as it was",
+            )
 
     def _check_failed(self, found: Iterable[Subtask]) -> None:
         for item in found:

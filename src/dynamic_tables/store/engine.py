@@ -49,6 +49,7 @@ PATIENCE = {  # of PostgreSQL's clients: a host that is gone, a process that is 
     "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
 }
 LIBPQ = re.compile(r"\b(host|user|password|dbname)\s*=")  # words of libpq instead of a URL
+SERVER = re.compile(r"postgres\w*(\+\w+)?:")  # a URL with a slash too few
 URL_HINT = "write a path, sqlite:///path or postgresql://user@host/database"
 
 
@@ -105,7 +106,7 @@ def masked(url: URL) -> str:
 
 def _resolve(given: str) -> URL:
     if "://" not in given:
-        if LIBPQ.search(given):
+        if LIBPQ.search(given) or SERVER.match(given):
             raise _bad_url("…")  # taken for a path, they would show the password
         return URL.create("sqlite+pysqlite", database=str(Path(given).absolute()))
     try:
