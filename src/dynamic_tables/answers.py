@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dynamic_tables.compiler.plan import Possible
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.compiler.show import shown
 from dynamic_tables.definition import Definition
@@ -13,8 +14,9 @@ from dynamic_tables.lake.base import Difference, Lake
 from dynamic_tables.lake.plans import source_names
 from dynamic_tables.model import Build, Cut, Strategy
 from dynamic_tables.names import TableName
+from dynamic_tables.options import RefreshMode
 from dynamic_tables.reasons import Reason
-from dynamic_tables.refresh.decide import possible
+from dynamic_tables.refresh.decide import INCREMENTAL, possible
 from dynamic_tables.refresh.preview import Planned
 
 
@@ -36,13 +38,29 @@ class Explanation:
     pinned_sql: str | None  # the text that the last refresh ran
     next_refresh: Planned | None = None  # what it would do, and what other ways would cost
 
+    @property
+    def possible(self) -> str:
+        """The strategies that a refresh may take."""
+        return self._named(None)
+
+    @property
+    def otherwise(self) -> str:
+        """Those that REFRESH_MODE = FULL rules out, and nothing else does."""
+        return self._named(Reason.DECLARED_FULL)
+
+    def _named(self, wanted: Reason | None) -> str:
+        return ", ".join(way.value for way, why in self.strategies.items() if why is wanted)
+
     def __str__(self) -> str:
-        possible = ", ".join(way.value for way, reason in self.strategies.items() if reason is None)
-        lines = [f"{self.table or 'the query'}: can be refreshed by {possible}"]
+        lines = [f"{self.table or 'the query'}: can be refreshed by {self.possible}"]
+        if self.otherwise:
+            lines.append(f"declared REFRESH_MODE = FULL; with AUTO also by {self.otherwise}")
         if self.not_incremental:
             lines.append(f"not incremental: {self.not_incremental}")
         elif others := [
-            f"{way.value} ({why.value})" for way, why in self.strategies.items() if why
+            f"{way.value} ({why.value})"
+            for way, why in self.strategies.items()
+            if why not in (None, Reason.DECLARED_FULL)
         ]:
             lines.append(f"not by: {', '.join(others)}")
         if self.next_refresh:
@@ -79,7 +97,7 @@ def explained(lake: Lake, definition: Definition, build: Build | None) -> Explan
         query=definition.query,
         columns=tuple((column.name, column.type) for column in definition.columns),
         sources=tuple(str(source.name) for source in definition.sources),
-        strategies=possible(plan, definition),
+        strategies=_as_declared(possible(plan, definition), definition.options.refresh_mode),
         key=(),
         tree=(),
         not_incremental=None,
@@ -96,6 +114,16 @@ def explained(lake: Lake, definition: Definition, build: Build | None) -> Explan
         key=plan.key_columns(),
         tree=tuple(shown(plan.node, names, dialect=plan.dialect)),
     )
+
+
+def _as_declared(found: Possible, mode: RefreshMode) -> Possible:
+    """REFRESH_MODE = FULL takes none of the strategies that go by changes."""
+    if mode is not RefreshMode.FULL:
+        return found
+    return {
+        way: Reason.DECLARED_FULL if why is None and way in INCREMENTAL else why
+        for way, why in found.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,10 +209,14 @@ class RefreshRecord:
 
     def __str__(self) -> str:
         """One line, and what is to be said below it."""
-        line = f"{self.place}: {self.did} ({self.reason.value})"
+        return "\n".join([self.line, *(f"  {said}" for said in self.remarks)])
+
+    @property
+    def line(self) -> str:
+        done = f"{self.place}: {self.did} ({self.reason.value})"
         reads = ", ".join(f"{pin.name}@{pin.version}" for pin in self.pins)
-        parts = (line, self.work.rows_changed, reads and f"reads {reads}", self.seconds + " s")
-        return "\n".join([", ".join(filter(None, parts)), *(f"  {said}" for said in self.remarks)])
+        parts = (done, self.work.rows_changed, reads and f"reads {reads}", self.seconds + " s")
+        return ", ".join(filter(None, parts))
 
     @property
     def place(self) -> str:

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     GLOBAL_LIMIT = "GLOBAL_LIMIT"  # LIMIT over all rows
     NO_PARTITION = "NO_PARTITION"  # a window without PARTITION BY, or without a common one
     RECURSIVE = "RECURSIVE"  # a recursive query
+    DECLARED_FULL = "DECLARED_FULL"  # the table is declared REFRESH_MODE = FULL
     STORAGE = "STORAGE"  # the strategy is not for tables that are stored like this one
     NOT_MONOTONE = "NOT_MONOTONE"  # a new row may take an output row away: no plain append
     NO_INVERSE = "NO_INVERSE"  # no GROUP BY on top, or an aggregate that cannot be merged

@@ -75,10 +75,15 @@ class Worker:
             finally:
                 self.stop()
                 waker.close()
+                self._say_ending()
                 self._surviving(self._let_others_look)
         for slot in slots:
             slot.result()  # raises what ended it, if it was a defect
         self._tell_death()
+
+    def _say_ending(self) -> None:
+        doing = self._doing_now()
+        self._say(f"ending; {doing} is finished first" if doing else "ending; nothing is under way")
 
     def stop(self) -> None:
         """Take nothing new."""
@@ -349,6 +354,7 @@ class Worker:
         if mine is not None and mine.reason in GIVEN_BACK:
             wait_s = retry_after(wanted.returned + 1, self._pace)  # else it would come at once
             self._store.hand_back(claim, wait_s)
+            self._say(f"{mine.table}: handed back, to be taken again in {wait_s:.0f} s")
             return
         if mine is not None and mine.outcome is not Outcome.DONE:
             self._fail_below(claim, mine)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import pytest
 from duck_oracle import check
+from rich.console import RenderableType
 from test_duck_crash import Died, die_at
 
 import dynamic_tables as dt
 from dynamic_tables.lake.base import Sizes
 from dynamic_tables.lake.duck.lake import DuckLake
 from dynamic_tables.refresh.numbered import NumberedCommits
+from dynamic_tables.render import console, explanation_text, state_json, tables_table
 from dynamic_tables.steps import Step, observing
 from tuning import TUNING
 
@@ -33,6 +38,12 @@ def lake(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> dt.Dynami
     return tables
 
 
+def console_text(shown: RenderableType) -> str:
+    stream = io.StringIO()
+    console(stream).print(shown)
+    return stream.getvalue()
+
+
 def change(tables: dt.DynamicTables, keys: int) -> None:
     tables.sql(f"UPDATE fact SET v = v + 1 WHERE k < {keys}")
 
@@ -52,10 +63,109 @@ def test_the_limit_binds_a_recomputation_that_was_found_out_on_the_way(
             lake.refresh("grouped")
         assert caught.value.exit_code_for_cli == 4
     assert lake.show("grouped").status == "active"
+    (lag,) = lake.lags("grouped")
+    assert lag.behind_s is not None
+    assert lag.behind_s > 0
+    shown = console_text(tables_table(lake.list(), [lag]))
+    assert "refused (SCAN_LIMIT)" in shown
+    (told,) = map(state_json, lake.list())
+    assert (told["failures"], told["failure"]["reason"]) == (0, "SCAN_LIMIT")
     lake.sql("INSERT INTO grouped VALUES (77, 7, 7, 7)")
     assert [row.reason for row in lake.plan("grouped")] == ["SCAN_LIMIT"]  # FOREIGN_CHANGE
     assert lake.refresh("grouped", strategy="full")["grouped"].strategy == "full"
     check(lake, "grouped")
+    (lag,) = lake.lags("grouped")
+    assert (lag.behind_s, state_json(lake.show("grouped"))["failure"]) == (0.0, None)
+
+
+def test_a_mode_that_refuses_leaves_the_table_behind(lake: dt.DynamicTables) -> None:
+    lake.create("grouped", QUERY, cardinality_threshold=0.2, refresh_mode="INCREMENTAL")
+    change(lake, 3)
+    commit = lake.store.now()
+    assert not lake.refresh(on_error="report").ok
+    state = lake.show("grouped")
+    assert state.behind_since is not None
+    assert state.behind_since <= commit  # since the commit, not since the refusal
+    assert "refused (MODE_REFUSES_FULL)" in console_text(tables_table([state]))
+
+
+def warnings(tables: dt.DynamicTables, name: str) -> tuple[str, ...]:
+    (planned,) = tables.plan(name)
+    assert (planned.strategy, planned.reason) in (("merge", "CHANGED"), ("keys", "CHANGED"))
+    return planned.warnings
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cardinality_threshold": 0.29}, "recomputed (ABOVE_THRESHOLD) if more than 2 keys"),
+        (
+            {"cardinality_threshold": 0.2, "refresh_mode": "INCREMENTAL"},
+            "refused (MODE_REFUSES_FULL) if more than 2 keys",
+        ),
+        (
+            {"cardinality_threshold": 0.2, "max_scan_bytes": 100 * MB},
+            "refused (SCAN_LIMIT) if more than 2 keys",
+        ),
+        ({"cardinality_threshold": 0.3}, None),  # three rows changed: three keys at most
+        ({"cardinality_threshold": 1}, None),
+        ({}, None),
+    ],
+)
+def test_plan_tells_from_when_on_a_threshold_acts(
+    lake: dt.DynamicTables, options: dict[str, object], said: str | None
+) -> None:
+    lake.create("grouped", QUERY, **options)
+    change(lake, 3)
+    assert warnings(lake, "grouped") == ((f"{said} are affected",) if said else ())
+    done = lake.refresh("grouped", on_error="report")["grouped"]
+    assert (done.strategy is dt.Strategy.MERGE) == (said is None)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT f.k, count(*) AS n FROM fact AS f JOIN fact AS g ON f.v = g.v GROUP BY f.k",
+        "SELECT n, count(*) AS m FROM (SELECT v, count(*) AS n FROM fact GROUP BY v) GROUP BY n",
+        "SELECT u, count(*) AS n FROM (SELECT unnest([k, v]) AS u FROM fact) GROUP BY u",
+    ],
+)
+def test_few_changed_rows_may_be_of_many_keys(lake: dt.DynamicTables, query: str) -> None:
+    lake.create("grouped", query, cardinality_threshold=0.3)
+    change(lake, 3)
+    assert warnings(lake, "grouped") == (
+        "recomputed (ABOVE_THRESHOLD) if more than 3 keys are affected",
+    )
+
+
+def test_where_nobody_counts_rows_plan_tells_the_share(tables: dt.DynamicTables) -> None:
+    tables.sql(FACT)
+    tables.create("grouped", QUERY, cardinality_threshold=0.2)
+    change(tables, 1)
+    said = "recomputed (ABOVE_THRESHOLD) if more than 0.2 of its keys are affected"
+    assert warnings(tables, "grouped") == (said,)
+    assert said in str(tables.explain("grouped").next_refresh)
+
+
+def test_explain_tells_a_declared_recomputation_apart(tables: dt.DynamicTables) -> None:
+    tables.sql(FACT)
+    tables.create("grouped", QUERY, refresh_mode="FULL")
+    explained = tables.explain("grouped")
+    assert (explained.possible, explained.otherwise) == ("no_data, full", "merge, keys, rows")
+    assert explained.strategies[dt.Strategy.MERGE] is dt.Reason.DECLARED_FULL
+    assert explained.strategies[dt.Strategy.APPEND] is dt.Reason.NOT_MONOTONE
+    assert "declared REFRESH_MODE = FULL; with AUTO also by merge, keys, rows" in str(explained)
+    shown = console_text(explanation_text(explained))
+    for line in (
+        r"strategies +no_data, full",
+        r"declared +REFRESH_MODE = FULL",
+        r"if it were AUTO +merge, keys, rows",
+        r"not possible +append \(NOT_MONOTONE\), fold \(STORAGE\)",
+    ):
+        assert re.search(rf"^{line}\s*$", shown, re.M), shown
+    tables.alter("grouped", refresh_mode="AUTO")
+    explained = tables.explain("grouped")
+    assert (explained.otherwise, explained.possible) == ("", "no_data, merge, keys, rows, full")
 
 
 @pytest.mark.parametrize("option", [{"refresh_mode": "INCREMENTAL"}, {"max_scan_bytes": 100 * MB}])

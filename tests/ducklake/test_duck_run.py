@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,84 @@ def test_a_second_sigterm_ends_it_at_once(lake: Path, under_way: subprocess.Pope
         assert tables.read("total").fetchall() == [(1,)]
         tables.worker(slots=1, say=lambda _: None).drain()
         assert "RECOVERED" in {record.reason for record in tables.history("total")}
+        assert tables.read("total").fetchall() == [(3,)]
+
+
+@contextmanager
+def running(lake: Path, *words: str) -> Generator[subprocess.Popen[str]]:
+    """The program at work; it is asked to end after the block, and its last words can be read."""
+    process = subprocess.Popen(
+        program(lake, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def rest_of(process: subprocess.Popen[str]) -> tuple[str, str]:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdout.read(), process.stderr.read()
+
+
+def test_it_tells_each_refresh_in_a_line(lake: Path) -> None:
+    with running(lake, "run", "--poll-s", "0.1") as process:
+        line = line_of(process)
+    told = r"\d\d:\d\d:\d\d main\.total@\d+: refresh merge \(CHANGED\), ~1, reads \S+, [\d.]+ s\n"
+    assert re.fullmatch(told, line)
+    data, said = rest_of(process)
+    assert data == ""  # nothing more was due
+    assert "ending" in said
+
+
+def test_with_json_each_refresh_is_an_object_in_a_line(lake: Path) -> None:
+    with running(lake, "run", "--poll-s", "0.1", "--json") as process:
+        record = json.loads(line_of(process))
+    assert (record["table"], record["strategy"], record["reason"]) == (
+        "main.total",
+        "merge",
+        "CHANGED",
+    )
+    assert rest_of(process)[0] == ""
+
+
+def test_what_fails_is_told_with_its_reason_and_the_way_out(lake: Path) -> None:
+    with dt.connect(f"ducklake:{lake}", say=lambda _: None) as tables:
+        tables.create(
+            "broken",
+            "SELECT error('too dear') AS e FROM orders WHERE amount = 2",
+            initialize="ON_SCHEDULE",
+            trigger_on_change=True,
+        )
+    with running(lake, "run", "--poll-s", "0.1") as process:
+        lines = [line_of(process) for _ in range(4)]
+    at = next(n for n, line in enumerate(lines) if "main.broken: skip (QUERY_FAILED)" in line)
+    assert "too dear" in lines[at + 1]
+    assert lines[at + 2].startswith("    hint: ")
+    assert all(line.endswith("\n") for line in lines)
+
+
+def test_who_is_not_listened_to_ends_in_order(lake: Path) -> None:
+    """`run | head`: what is under way is settled, nothing stays claimed."""
+    process = subprocess.Popen(
+        program(lake, "run", "--poll-s", "0.1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait(PATIENCE_S)
+    with dt.connect(f"ducklake:{lake}", say=lambda _: None) as tables:
+        assert tables.store.claims() == tables.store.workers() == tables.store.pending() == []
         assert tables.read("total").fetchall() == [(3,)]
 
 

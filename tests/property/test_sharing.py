@@ -145,6 +145,7 @@ def test_a_coordinator_computes_what_nobody_takes(world: World) -> None:
     assert (record.outcome, record.slices) == ("done", SLICES)
     assert [item.what for item in news] == ["created", "completed", "completed", "waited"]
     assert news[0].count == SLICES
+    assert sorted(item.slice_no for item in news[1:3] if item.slice_no is not None) == [0, 1]
 
 
 def test_slices_are_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +153,10 @@ def test_slices_are_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -
     record, news = refreshed(context(world))
     assert (record.outcome, record.slices) == ("done", SLICES)
     assert len(begun) == SLICES + 3
-    assert [item.what for item in news].count("failed") == 3
+    failed = [item for item in news if item.what == "failed"]
+    assert [(item.reason, item.error) for item in failed] == [
+        ("ENGINE_FAILED", "no executor is left")
+    ] * 3
 
 
 def test_after_three_retries_the_refresh_fails_with_the_slices_error(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import Row
 
 import dynamic_tables as dt
 from dynamic_tables.lake.row_groups import ranged
@@ -93,6 +94,34 @@ def test_rows_that_do_not_fit(shared: dt.DynamicTables) -> None:
     dt.create_ranged_table("narrow", "k INT, v INT", by="k", ranges=[1], spark=shared.spark)
     with pytest.raises(dt.InvalidInput, match="other columns than the table: v"):
         dt.append("narrow", [{"k": 1}], spark=shared.spark)
+
+
+def test_rows_without_values_take_the_tables_types(shared: dt.DynamicTables) -> None:
+    columns = "k INT, v DOUBLE, d DECIMAL(9, 2), t STRING, a ARRAY<BIGINT>, s STRUCT<x: INT>"
+    dt.create_ranged_table("gaps", columns, by="k", ranges=[10], spark=shared.spark)
+    blank = {"v": None, "d": None, "t": None, "a": None, "s": None}
+    dt.append("gaps", [{"k": 1, **blank}], spark=shared.spark)
+    dt.append(
+        "gaps", [Row(k=2, **blank | {"v": 2, "d": 3}), Row(k=None, **blank)], spark=shared.spark
+    )
+    dt.append("gaps", [(11, 1.5, None, "x", [1, None], {"x": None})], spark=shared.spark)
+    dt.append("gaps", [], spark=shared.spark)
+    found = shared.sql("SELECT * FROM gaps ORDER BY k").collect()
+    assert [tuple(row) for row in found] == [
+        (None, None, None, None, None, None, 0),
+        (1, None, None, None, None, None, 0),
+        (2, 2.0, 3, None, None, None, 0),
+        (11, 1.5, None, "x", [1, None], Row(x=None), 1),
+    ]
+    for wrong in ({"k": 2**40}, {"k": 1.5}, {"t": 1}, {"s": {"y": 1}}):
+        with pytest.raises(dt.InvalidInput) as caught:
+            dt.append("gaps", [{"k": 1, **blank, **wrong}], spark=shared.spark)
+        assert caught.value.reason is dt.Reason.BAD_VALUE
+    for row in ((1, 2), {"k": 1}, {"k": 1, **blank, "z": 1}):
+        with pytest.raises(dt.InvalidInput) as caught:
+            dt.append("gaps", [row], spark=shared.spark)
+        assert caught.value.reason is dt.Reason.BAD_COLUMNS
+    assert shared.sql("SELECT count(*) FROM gaps").collect() == [(4,)]
 
 
 def test_a_table_without_its_check_is_not_left_behind(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +18,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.text import Text
 
 from dynamic_tables.cli import program, session
 from dynamic_tables.cli.tools import statements
+from dynamic_tables.cli.working import _signals
 from dynamic_tables.declare import Declared
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
 from dynamic_tables.layout.report import RorderReport
@@ -23,6 +30,7 @@ from dynamic_tables.model import Action, Outcome, RefreshRecord, RefreshReport
 from dynamic_tables.names import TableName
 from dynamic_tables.options import SPECS
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import SliceNews
 from dynamic_tables.settings import SETTINGS
 
 NAME = TableName("spark_catalog", "sales", "by_day")
@@ -480,3 +488,68 @@ def test_sizes_of_row_groups_are_passed_on(fake: Callable[[Any], FakeTables]) ->
 def test_sizes_of_row_groups_belong_to_a_column(no_spark: None) -> None:
     assert "CONTRADICTION" in run("optimize", "t", "--values-per-row-group", "5").stderr
     assert run("optimize", "t", "--row-groups-by", "k", "--rows-per-row-group", "0").exit_code == 2
+
+
+class Halting(io.StringIO):
+    """A stream that others may come between the halves of whatever is written to it."""
+
+    def write(self, text: str) -> int:
+        for half in (text[: len(text) // 2], text[len(text) // 2 :]):
+            super().write(half)
+            time.sleep(0.001)
+        return len(text)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_lines_from_many_threads_are_whole(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, invocation = Halting(), session.Invocation(json=as_json)
+    monkeypatch.setattr(sys, "stdout", stream)
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(40):
+            pool.submit(invocation.line, {"number": number}, Text(f"line {number}"))
+    monkeypatch.undo()
+    wanted = [f'{{"number": {n}}}' if as_json else f"line {n}" for n in range(40)]
+    assert sorted(stream.getvalue().splitlines()) == sorted(wanted)
+
+
+def test_a_second_signal_stops_at_once_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stopped: list[str] = []
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    worker: Any = SimpleNamespace(stop=lambda: stopped.append("asked"))
+    with _signals(worker):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (stopped, codes) == (["asked"], [])
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert codes == [130]
+    assert "stopped at once" in capfd.readouterr().err
+
+
+def test_what_is_told_of_slices() -> None:
+    told = [
+        SliceNews(table="shop.t", what="created", count=4),
+        SliceNews(table="shop.t", what="completed", slice_no=3, seconds=1.234),
+        SliceNews(
+            table="shop.t",
+            what="failed",
+            slice_no=3,
+            reason=Reason.ENGINE_FAILED,
+            error="no executor is left",
+        ),
+    ]
+    assert [str(news) for news in told] == [
+        "shop.t: shared in 4 slices",
+        "shop.t: slice 3 completed, 1.23 s",
+        "shop.t: slice 3 failed (ENGINE_FAILED): no executor is left",
+    ]
+    assert told[2].as_json() == {
+        "table": "shop.t",
+        "what": "failed",
+        "slice": 3,
+        "slices": None,
+        "seconds": None,
+        "reason": "ENGINE_FAILED",
+        "error": "no executor is left",
+    }

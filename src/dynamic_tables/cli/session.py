@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import click
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from dynamic_tables.app import DynamicTables
 from dynamic_tables.cli.strict import strict_json
@@ -39,6 +41,7 @@ class Invocation:
     _settings: Settings | None = None
     _err: Console | None = None
     _line: ProgressLine | None = None
+    _telling: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def settings(self) -> Settings:
@@ -113,9 +116,24 @@ class Invocation:
         if self.json:
             click.echo(strict_json(data))
             return
-        if self._line is not None:
-            self._line.pause()  # both may be the same terminal
-        console(sys.stdout).print(shown)
+        with self._aside():
+            console(sys.stdout).print(shown)
+
+    def line(self, data: Any, shown: Text) -> None:
+        """One of many results, told as soon as it is there: whole lines from any thread."""
+        with self._telling:
+            if self.json:
+                click.echo(strict_json(data, indent=None))
+                return
+            screen = console(sys.stdout)
+            with screen.capture() as text:
+                screen.print(shown, soft_wrap=True)
+            with self._aside():  # not by rich, which ends the process where nobody reads any more
+                click.echo(text.get(), nl=False)
+
+    def _aside(self) -> AbstractContextManager[None]:
+        """Without the progress line: both may be the same terminal."""
+        return nullcontext() if self._line is None else self._line.paused()
 
     @contextmanager
     def progress(self) -> Generator[ProgressLine]:

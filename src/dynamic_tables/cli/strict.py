@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def strict_json(value: Any) -> str:
-    """The document; what JSON has no word for is a string.
+def strict_json(value: Any, *, indent: int | None = 2) -> str:
+    """The document, without `indent` in one line; what JSON has no word for is a string.
 
     >>> print(strict_json({"a": [float("nan"), float("-inf")], "b": b"ab"}).replace("\\n", ""))
     {  "a": [    "NaN",    "-Infinity"  ],  "b": "YWI="}
     """
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False, default=str, allow_nan=False)
+    return json.dumps(
+        _plain(value), indent=indent, ensure_ascii=False, default=str, allow_nan=False
+    )
 
 
 def _plain(value: Any) -> Any:

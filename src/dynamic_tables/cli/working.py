@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
@@ -17,11 +17,18 @@ from dynamic_tables.cli.looking import report_text
 from dynamic_tables.cli.program import INTERRUPTED, verb
 from dynamic_tables.cli.session import Invocation
 from dynamic_tables.errors import RefreshFailed, SetupError
-from dynamic_tables.model import RefreshReport
+from dynamic_tables.model import RefreshRecord, RefreshReport
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.context import SliceNews
+from dynamic_tables.render import record_text, slice_text
 from dynamic_tables.schedule import unconsumed
 from dynamic_tables.worker import Worker
 
+if TYPE_CHECKING:
+    from dynamic_tables.metrics import Metrics  # prometheus_client is an extra
+
+STDERR = 2
+AT_ONCE = b"stopped at once; what was under way is taken over and completed by the next worker\n"
 METRICS_PORT = click.option(
     "--metrics-port", type=click.IntRange(1, 65535), help="answer Prometheus on this port"
 )
@@ -40,7 +47,7 @@ def run(run: Invocation, once: bool, metrics_port: int | None) -> None:
             _work(run, tables, slots=run.settings["threads"], metrics_port=metrics_port)
 
 
-@verb("worker", prints_data=False)
+@verb("worker")
 @METRICS_PORT
 def worker(run: Invocation, metrics_port: int | None) -> None:
     """Keep tables fresh, together with other workers on one store."""
@@ -67,21 +74,58 @@ def _once(run: Invocation, tables: DynamicTables) -> None:
 
 
 def _work(run: Invocation, tables: DynamicTables, *, slots: int, metrics_port: int | None) -> None:
-    made = tables.worker(slots=slots, say=run.note, **_served(tables, metrics_port))
+    log = Log(run, _served(tables, metrics_port))
+    made = tables.worker(slots=slots, say=run.note, tell=log.tell, hear=log.hear)
+    log.when_unheard = made.stop
     with _signals(made):
         run.note(f"keeping tables fresh as process {os.getpid()}; SIGTERM or Ctrl-C ends it")
         made.run()
+    log.check_heard()
 
 
-def _served(tables: DynamicTables, port: int | None) -> dict[str, Callable[[Any], None]]:
-    """Who is told about refreshes and slices."""
+def _served(tables: DynamicTables, port: int | None) -> Metrics | None:
     if port is None:
-        return {}
+        return None
     from dynamic_tables.metrics import Metrics  # noqa: PLC0415  prometheus_client is an extra
 
     metrics = Metrics(tables)
     metrics.serve(port)
-    return {"tell": metrics.observe, "hear": metrics.hear}
+    return metrics
+
+
+class Log:
+    """What a worker does, counted and told as it happens: a line for each refresh and slice.
+
+    Where nothing can be printed any more (`run | head`, a full disk), the worker ends as after a
+    signal: what is under way is settled first.
+    """
+
+    def __init__(self, run: Invocation, metrics: Metrics | None) -> None:
+        self._run, self._metrics = run, metrics
+        self._failed: OSError | None = None
+        self.when_unheard: Callable[[], None] = lambda: None
+
+    def tell(self, record: RefreshRecord) -> None:
+        if self._metrics is not None:
+            self._metrics.observe(record)
+        self._print(record.as_json(), record_text(record))
+
+    def hear(self, news: SliceNews) -> None:
+        if self._metrics is not None:
+            self._metrics.hear(news)
+        if news.what != "waited":  # that is a figure, no event
+            self._print(news.as_json(), slice_text(news))
+
+    def check_heard(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    def _print(self, data: Any, shown: Text) -> None:
+        try:
+            self._run.line(data, shown)
+        except OSError as error:
+            self._failed = error
+            self.when_unheard()
 
 
 @contextmanager
@@ -93,6 +137,8 @@ def _signals(worker: Worker) -> Generator[None]:
     def ask(_signal: int, _frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
+            with suppress(OSError):  # nobody may be there to read it
+                os.write(STDERR, AT_ONCE)  # the console may be in the middle of a line
             os._exit(INTERRUPTED)
         asked = True
         worker.stop()

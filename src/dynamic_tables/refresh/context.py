@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from dynamic_tables.errors import SetupError
 from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import RefreshRecord, utc_now
+from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import Claim, Claimant, Store
 
@@ -22,12 +23,35 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceNews:
-    """What happened to a shared refresh, for whoever counts."""
+    """What happened to a shared refresh, for whoever counts or tells."""
 
     table: str
     what: Literal["created", "completed", "failed", "waited"]
     count: int = 1
     seconds: float = 0.0  # how long a slice took, or how long its coordinator waited
+    slice_no: int | None = None  # None: it is about all of them
+    reason: Reason | None = None  # why it failed
+    error: str | None = None
+
+    def __str__(self) -> str:
+        if self.what == "created":
+            return f"{self.table}: shared in {self.count} slices"
+        line = f"{self.table}: slice {self.slice_no} {self.what}"
+        if self.reason is not None:
+            return f"{line} ({self.reason.value}): {self.error}"
+        return f"{line}, {self.seconds:.2f} s"
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`; a refresh has no `what`, and this no `action`."""
+        return {
+            "table": self.table,
+            "what": self.what,
+            "slice": self.slice_no,
+            "slices": self.count if self.what == "created" else None,
+            "seconds": round(self.seconds, 3) if self.what == "completed" else None,
+            "reason": self.reason.value if self.reason else None,
+            "error": self.error,
+        }
 
 
 def _nobody(_news: SliceNews) -> None:

@@ -51,7 +51,7 @@ class Observer:
             }
             for table_id in self._graph
         }
-        behind = {key: self._behind(key, states[key], present) for key in self._graph}
+        behind = {key: self.behind_since(key, states[key], present) for key in self._graph}
         versions = {state.source_id: state.version for state in present.values()}
         return Freshness(
             cut=Cut(versions=versions, instant=self._now), behind_since=behind, below=below
@@ -69,7 +69,7 @@ class Observer:
         if not self._lake.is_alive():
             raise engine_gone("worker")
 
-    def _behind(
+    def behind_since(
         self, table_id: str, state: TableState, present: Mapping[str, SourceState]
     ) -> datetime | None:
         """What is known to be unread stays so until a refresh has read it: nothing is looked up."""

@@ -22,6 +22,7 @@ from dynamic_tables.refresh.facts import gather
 from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.refresh.run import GraphRefresh, Plan, Request
 from dynamic_tables.refresh.table import REMEMBERED
+from dynamic_tables.refresh.threshold import above_threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,7 @@ def _planned(
     if decision.strategy is not Strategy.NO_DATA:
         changing[table_id] = decision
     advised = advice(found, state.definition.options.storage)
+    bound = above_threshold(facts, decision, sizes)
     return Planned(
         table=name,
         action=decision.action,
@@ -137,7 +139,7 @@ def _planned(
         reason=decision.reason,
         detail="changed: " + ", ".join(moved) if moved else "",
         estimates=decision.estimates,
-        warnings=tuple(filter(None, [*expires, advised])),
+        warnings=tuple(filter(None, [*expires, bound, advised])),
         storages=found,
         rows=sizes.changed_rows if sizes else None,
     )

@@ -10,13 +10,14 @@ import threading
 import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from dynamic_tables.definition import Definition, Source
 from dynamic_tables.errors import (
     DynamicTablesError,
+    InternalError,
     SetupError,
 )
 from dynamic_tables.graph import Graph
@@ -33,12 +34,13 @@ from dynamic_tables.model import (
     Strategy,
     TableState,
 )
-from dynamic_tables.reasons import Reason
+from dynamic_tables.reasons import BY_POLICY, Reason
 from dynamic_tables.refresh.claims import Heartbeats, claimed
 from dynamic_tables.refresh.context import Context, Stopwatch
 from dynamic_tables.refresh.cut import CLOCK, Builds, CutPlan, Present, micros, plan_cut
 from dynamic_tables.refresh.definitions import as_now, dynamic_sources
 from dynamic_tables.refresh.failures import record_failure
+from dynamic_tables.refresh.freshness import Observer
 from dynamic_tables.refresh.refusals import (
     barred_above,
     defect,
@@ -323,13 +325,25 @@ class GraphRefresh:
             note=error.hint,
         )
         try:
-            return record_failure(
+            record = record_failure(
                 self._context, record, error, claim, plan.states[definition.table_id]
             )
         except SetupError as second:  # a full disk: how it went is told all the same
             return replace(
                 record, note=f"{error.hint} (nor could it be recorded: {second.message})"
             )
+        if record.reason in BY_POLICY:
+            self._keep_behind(plan, definition.table_id)
+        return record
+
+    def _keep_behind(self, plan: Plan, table_id: str) -> None:
+        """Nothing failed, and the table is behind: `list` tells since when, unless the engine or
+        the store is gone just now; then the next look of a worker tells it."""
+        state, bases = plan.states[table_id], plan.present.bases
+        observer = Observer(self._context.lake, plan.graph, self._context.instant_or_here())
+        with suppress(SetupError, InternalError):
+            since = observer.behind_since(table_id, state, bases)
+            self._context.store.saw({table_id: since}, {table_id: state.refreshed_at})
 
     def _intended(self, plan: Plan, table_id: str) -> Cut | None:
         """The cut that a table was to reach; None if it was barred before there was one."""

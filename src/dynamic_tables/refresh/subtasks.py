@@ -42,7 +42,14 @@ def carry_out(context: Context, subtask: Subtask) -> bool:
         return False
     if counts:
         took = time.monotonic() - started
-        context.tell(SliceNews(table=subtask.dynamic_table, what="completed", seconds=took))
+        context.tell(
+            SliceNews(
+                table=subtask.dynamic_table,
+                what="completed",
+                slice_no=subtask.slice_no,
+                seconds=took,
+            )
+        )
     return counts
 
 
@@ -78,7 +85,15 @@ def _failed(context: Context, subtask: Subtask, error: DynamicTablesError) -> No
     """The store decides whether it is tried again; who lost the claim says nothing."""
     final = error.reason in FINAL and context.lake.is_alive()  # else it failed with the engine
     if context.store.fail_subtask(subtask, error.reason.value, error.message, final=final):
-        context.tell(SliceNews(table=subtask.dynamic_table, what="failed"))
+        context.tell(
+            SliceNews(
+                table=subtask.dynamic_table,
+                what="failed",
+                slice_no=subtask.slice_no,
+                reason=error.reason,
+                error=error.message,
+            )
+        )
 
 
 def result_of(part: Part) -> SliceResult:

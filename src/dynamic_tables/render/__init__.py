@@ -21,7 +21,9 @@ from dynamic_tables.render.progress import ProgressLine
 from dynamic_tables.render.refreshes import (
     declared_text,
     plan_table,
+    record_text,
     records_table,
+    slice_text,
     verification_text,
 )
 from dynamic_tables.render.tables import explanation_text, state_json, table_details, tables_table
@@ -38,10 +40,12 @@ __all__ = [
     "grid",
     "key_values",
     "plan_table",
+    "record_text",
     "records_table",
     "rorder_plan_table",
     "rorder_table",
     "seconds",
+    "slice_text",
     "sql_text",
     "state_json",
     "table_details",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.live import Live
@@ -29,6 +31,7 @@ class ProgressLine:
         self._spinner = Spinner("dots")
         self._live = None if err is None else _live(err, self._spinner)
         self._started = time.monotonic()
+        self._drawing = threading.Lock()  # the line, or what it makes room for
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._tables: DynamicTables | None = None
@@ -47,22 +50,27 @@ class ProgressLine:
         self._tables = tables
         self.say(doing)
 
-    def pause(self) -> None:
-        """Make room for other output; the line comes back by itself."""
-        if self._live is not None:
-            self._live.stop()
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Make room for other output; the line comes back by itself, after that."""
+        with self._drawing:
+            if self._live is not None:
+                self._live.stop()
+            yield
 
     def stop(self) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        self.pause()
+        with self.paused():
+            pass
 
     def _draw(self, text: str) -> None:
         assert self._live is not None
         elapsed = round(time.monotonic() - self._started)
-        self._spinner.update(text=Text(f"{text} · {elapsed} s"))
-        self._live.start()
+        with self._drawing:
+            self._spinner.update(text=Text(f"{text} · {elapsed} s"))
+            self._live.start()
 
     def _poll(self) -> None:
         while not self._stop.wait(POLL_S):

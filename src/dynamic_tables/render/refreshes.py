@@ -10,8 +10,9 @@ from rich.text import Text
 
 from dynamic_tables.app import Verification
 from dynamic_tables.declare import Declared
-from dynamic_tables.model import Outcome, Pin, RefreshRecord
+from dynamic_tables.model import Outcome, Pin, RefreshRecord, utc_now
 from dynamic_tables.names import TableName
+from dynamic_tables.refresh.context import SliceNews
 from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, clock_time, grid, value_text
 
@@ -47,6 +48,19 @@ def _remarks(record: RefreshRecord, *, dated: bool) -> list[Text]:
         said[0] = f"{clock_time(record.started_at)} {said[0]}"
     styles = ["red", ""] if record.error else ["dim"]
     return [Text(f"  {line}", style=style) for line, style in zip(said, styles, strict=False)]
+
+
+def record_text(record: RefreshRecord) -> Text:
+    """A refresh that just ended: one line that begins like its row in `history`, remarks below."""
+    style = "" if record.outcome is Outcome.DONE else OUTCOME_STYLE[record.outcome]
+    line = Text(f"{clock_time(record.started_at)} {record.line}", style=style)
+    return Text("\n").join([line, *_remarks(record, dated=False)])
+
+
+def slice_text(news: SliceNews) -> Text:
+    """What happened to a slice of a refresh that workers share."""
+    line = f"{clock_time(utc_now())} {news}"
+    return Text(line, style="red" if news.what == "failed" else "dim")
 
 
 def pins_text(pins: Sequence[Pin], reader: TableName) -> str:

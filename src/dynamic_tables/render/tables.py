@@ -11,8 +11,9 @@ from rich.text import Text
 
 from dynamic_tables._values import duration_text
 from dynamic_tables.answers import Explanation, stored_form
-from dynamic_tables.model import Estimate, RefreshRecord, Status, TableState
+from dynamic_tables.model import Estimate, Failure, RefreshRecord, Status, TableState
 from dynamic_tables.options import Options
+from dynamic_tables.reasons import BY_POLICY, Reason
 from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, grid, instant, key_values, sql_text
 from dynamic_tables.render.refreshes import near, pins_text, records_table
@@ -91,6 +92,8 @@ def _status(state: TableState) -> Text:
         return Text("not loaded", style="yellow")
     if state.failures:
         return Text(f"failing ({state.failures})", style="red")
+    if state.failure is not None and state.failure.reason in BY_POLICY:
+        return Text(f"refused ({state.failure.reason.value})", style="yellow")
     return Text("active", style="green")
 
 
@@ -181,14 +184,15 @@ def changed_options(options: Options) -> dict[str, Any]:
 
 
 def explanation_text(explained: Explanation) -> RenderableType:
-    possible = [s.value for s, reason in explained.strategies.items() if reason is None]
     other = [
         f"{s.value} ({reason.value})"
         for s, reason in explained.strategies.items()
-        if reason is not None
+        if reason not in (None, Reason.DECLARED_FULL)
     ]
     facts: dict[str, Cell] = {
-        "strategies": ", ".join(possible),
+        "strategies": explained.possible,
+        **({"declared": "REFRESH_MODE = FULL"} if explained.otherwise else {}),
+        **({"if it were AUTO": explained.otherwise} if explained.otherwise else {}),
         "key": ", ".join(explained.key),
         **({"not incremental": explained.not_incremental} if explained.not_incremental else {}),
         "plan": "\n".join(explained.tree),
@@ -229,6 +233,10 @@ def _estimate(expected: Estimate) -> str:
     return f"{expected.strategy.value} {expected.seconds:.1f} s ({rows}{expected.bytes:,} bytes)"
 
 
+def _failure_json(failure: Failure) -> dict[str, Any]:
+    return {"at": failure.at.isoformat(), "reason": failure.reason.value}
+
+
 def state_json(state: TableState) -> dict[str, Any]:
     """A table for `--json`."""
     definition, build = state.definition, state.build
@@ -238,6 +246,7 @@ def state_json(state: TableState) -> dict[str, Any]:
         "status": state.status.value,
         "suspended_because": state.suspended_because,
         "failures": state.failures,
+        "failure": _failure_json(state.failure) if state.failure else None,
         "loaded": build is not None,
         "version": build.version if build else None,
         "sequence": build.sequence if build else None,

@@ -21,6 +21,7 @@ from dynamic_tables.errors import InvalidInput, Refused
 from dynamic_tables.lake import catalog, jvm
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.ranges import has_literal, literal_of
+from dynamic_tables.lake.row_groups.given import check_columns, frame_of
 from dynamic_tables.lake.row_groups.refusals import RANGE_SUFFIX, ranged_column
 from dynamic_tables.names import TableName, literal, quote
 from dynamic_tables.reasons import Reason
@@ -142,20 +143,13 @@ def append(spark: SparkSession, name: TableName, rows: Any, *, called: str) -> N
             about=called,
             hint="create_ranged_table makes such tables",
         )
-    given = rows if hasattr(rows, "write") else spark.createDataFrame(rows)
     wanted = StructType([StructField(c.name, c.dataType) for c in columns if c != kept])
+    given = frame_of(spark, rows, wanted, kept.name, called)
     fitting = _fitting(given.drop(kept.name), wanted, called)
     fitting.write.format("delta").mode("append").save(log.dataPath().toString())
 
 
 def _fitting(rows: DataFrame, wanted: StructType, called: str) -> DataFrame:
     """The rows with the table's types; numbers that do not fit are errors, not other numbers."""
-    here, there = ({name.lower() for name in names} for names in (wanted.names, rows.columns))
-    if here != there:
-        raise InvalidInput(
-            f"the rows have other columns than the table: {', '.join(sorted(here ^ there))}",
-            reason=Reason.BAD_COLUMNS,
-            about=called,
-            hint=f"it has: {', '.join(wanted.names)}",
-        )
+    check_columns(rows.columns, wanted, called)
     return rows.to(wanted)
