@@ -36,10 +36,6 @@ WAYS = ("merge", "keys", "rows", "fold")
 SHARES = (0.0001, 0.001, 0.01, 0.1)
 WARM_UP = 4  # changes; the JVM compiles what it runs often, and a refresh is many short jobs
 HOPELESS = 3.0  # times the recomputation
-HEADING = (
-    "| query | change | rows | way | median s | times faster than recomputing | Spark jobs |\n"
-    "|---|---|---|---|---|---|---|"
-)
 
 
 def prepare(tables: dt.DynamicTables, rows: int, keys: int) -> None:
@@ -151,17 +147,13 @@ class Cell:
     def base(self) -> float:
         return self.found["recompute"].median
 
-    def lines(self) -> list[str]:
-        return [
-            f"| {self.query} | {self.kind} | {self.size:,} | {self._told(way)} | {m.median:.2f} |"
-            f" {self.base / m.median:.1f} | {m.jobs[0]} |"
-            for way, m in self.found.items()
-        ]
-
-    def _told(self, way: str) -> str:
-        if way != "refresh" or not self.chosen:
-            return way
-        return f"{way}: {', '.join(dict.fromkeys(self.chosen))}"
+    def told(self, way: str) -> str:
+        """Times faster than recomputing, and the Spark jobs; of the refresh, what it chose."""
+        if way not in self.found:
+            return ""
+        measured = self.found[way]
+        chosen = f" {', '.join(dict.fromkeys(self.chosen))}" if way == "refresh" else ""
+        return f"{self.base / measured.median:.1f}{chosen} ({measured.jobs[0]})"
 
     @property
     def _ways(self) -> dict[str, float]:
@@ -180,6 +172,18 @@ class Cell:
         """
         chosen = [self._ways.get(way, self.found["refresh"].median) for way in self.chosen]
         return max(chosen) / min(self._ways.values())
+
+
+def as_table(cells: Sequence[Cell]) -> str:
+    """A line a cell: how many times faster than recomputing each way was (Spark jobs)."""
+    ways = list(dict.fromkeys(way for cell in cells for way in cell.found if way != "recompute"))
+    head = ("query", "change", "rows", "recompute s (jobs)", *ways)
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for cell in cells:
+        whole = f"{cell.base:.2f} ({cell.found['recompute'].jobs[0]})"
+        values = (cell.query, cell.kind, f"{cell.size:,}", whole, *map(cell.told, ways))
+        lines.append(f"| {' | '.join(values)} |")
+    return "\n".join(lines)
 
 
 def decision(cells: Sequence[Cell]) -> str:
@@ -279,9 +283,9 @@ def main() -> None:
             grid.warm_up(kind, round(rows * shares[0]), warm_up)
             for share in shares:
                 found = grid.measured(kind, round(rows * share), wanted.rounds)
-                print("\n".join(line for cell in found for line in cell.lines()), flush=True)
+                print(as_table(found), flush=True)
                 cells += found
-        lines = [HEADING, *(line for cell in cells for line in cell.lines()), "", decision(cells)]
+        lines = [as_table(cells), "", decision(cells)]
         if "aggregate" in queries and not {"merge", "fold"} & set(wanted.without):
             lines += ["", reads(tables, "q0")]
     title = f"Change size: {rows:,} rows, {keys:,} keys"

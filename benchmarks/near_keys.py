@@ -6,7 +6,7 @@ recomputing from the *same* source: a sorted one is recomputed faster, too.
 
 from __future__ import annotations
 
-from change_size import FEED, HEADING, QUERIES, WARM_UP, Cell
+from change_size import FEED, QUERIES, WARM_UP, Cell, as_table
 from common import Lake, Measured, arguments, bars, in_turn, merge_rounds, report
 
 import dynamic_tables as dt
@@ -76,9 +76,8 @@ def main() -> None:
                 once = measure(tables, name, query, number)
                 found[case] += [once] if number >= 0 else []
     cells = [Cell(title, kind, NEAR, merge_rounds(some)) for (kind, title), some in found.items()]
-    text = "\n".join([HEADING, *(line for cell in cells for line in cell.lines())])
     title = f"Near keys: {rows:,} rows, {keys:,} keys, {NEAR} change"
-    report(title, text, save=wanted.save)
+    report(title, as_table(cells), save=wanted.save)
     if wanted.save:
         found_ = {f"{c.query}, {c.kind}": _faster(c) for c in cells}
         bars(f"near_keys_{rows // 10**6}m.png", title, found_, y="times faster than recomputing")

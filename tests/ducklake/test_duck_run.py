@@ -132,7 +132,9 @@ def rest_of(process: subprocess.Popen[str]) -> tuple[str, str]:
 def test_it_tells_each_refresh_in_a_line(lake: Path) -> None:
     with running(lake, "run", "--poll-s", "0.1") as process:
         line = line_of(process)
-    told = r"\d\d:\d\d:\d\d main\.total@\d+: refresh merge \(CHANGED\), ~1, reads \S+, [\d.]+ s\n"
+    told = (
+        r"\d\d:\d\d:\d\d main\.total@\d+: refresh merge \(CHANGED\), \+1 -1, reads \S+, [\d.]+ s\n"
+    )
     assert re.fullmatch(told, line)
     data, said = rest_of(process)
     assert data == ""  # nothing more was due

@@ -123,6 +123,11 @@ def is_generator(node: exp.Expr) -> bool:
     return isinstance(node, GENERATORS) or function_name(node) in OTHER_GENERATORS
 
 
+def makes_rows(expression: exp.Expr) -> bool:
+    """Whether an item of a SELECT list makes several rows of one, or none."""
+    return any(map(is_generator, expression.walk()))
+
+
 def is_clock(node: exp.Expr) -> bool:
     """Whether a node asks for the time."""
     named = function_name(node) in CLOCK_NAMES and not node.args.get("expressions")

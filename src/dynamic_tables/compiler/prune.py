@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dynamic_tables.compiler.functions import is_generator
+from dynamic_tables.compiler.functions import makes_rows
 from dynamic_tables.compiler.tree import (
     Aggregate,
     Constant,
@@ -44,7 +44,7 @@ def pruned(node: Node, needed: Needed | None = None) -> Node:  # noqa: C901, PLR
         case Filter():
             return replace(node, child=pruned(node.child, wanted | mentioned(node.condition)))
         case Project():
-            kept = tuple(i for i in node.items if i[0] in wanted or _makes_rows(i[1]))
+            kept = tuple(i for i in node.items if i[0] in wanted or makes_rows(i[1]))
             kept = kept or node.items[:1]
             return replace(node, items=kept, child=pruned(node.child, _all(e for _, e in kept)))
         case Explode():
@@ -70,11 +70,6 @@ def pruned(node: Node, needed: Needed | None = None) -> Node:  # noqa: C901, PLR
         case Union():
             names = tuple(name for name in node.columns if name in wanted) or node.columns[:1]
             return replace(node, children=tuple(_exactly(child, names) for child in node.children))
-
-
-def _makes_rows(expression: Expression) -> bool:
-    """Whether an item of a SELECT list decides how many rows there are."""
-    return any(map(is_generator, expression.walk()))
 
 
 def _exactly(node: Node, names: tuple[str, ...]) -> Node:

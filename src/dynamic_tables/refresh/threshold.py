@@ -8,6 +8,7 @@ changed row is of one key at most, that it is not.
 from __future__ import annotations
 
 from dynamic_tables.compiler import tree
+from dynamic_tables.compiler.functions import makes_rows
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.errors import Refused
 from dynamic_tables.lake.base import Sizes
@@ -49,9 +50,13 @@ def _keys_at_most(facts: Facts, sizes: Sizes | None) -> int | None:
     if sizes is None or facts.clock_moved or not isinstance(plan, DeltaPlan):
         return None
     nodes = list(tree.walk(plan.node))
-    simple = all(isinstance(node, ONE_KEY_A_ROW) for node in nodes)
+    simple = all(isinstance(node, ONE_KEY_A_ROW) and not _makes_rows(node) for node in nodes)
     once = sum(isinstance(node, KEYED) for node in nodes) <= 1
     return sizes.changed_rows if simple and once else None
+
+
+def _makes_rows(node: tree.Node) -> bool:
+    return isinstance(node, tree.Project) and any(makes_rows(item) for _, item in node.items)
 
 
 def _instead(facts: Facts, decision: Decision) -> str:
