@@ -18,7 +18,7 @@ from dynamic_tables.cli import program, session
 from dynamic_tables.cli.tools import statements
 from dynamic_tables.declare import Declared
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
-from dynamic_tables.layout.report import RorderReport
+from dynamic_tables.layout.report import Became, PartitionReport, RorderReport
 from dynamic_tables.model import Action, Outcome, RefreshRecord, RefreshReport
 from dynamic_tables.names import TableName
 from dynamic_tables.options import SPECS
@@ -463,6 +463,19 @@ def test_sizes_of_row_groups_are_passed_on(fake: Callable[[Any], FakeTables]) ->
     assert run("optimize", "t", "--row-groups-by", "k").exit_code == 0
     given = [{name: how[name] for name in sizes if name in how} for _, _, how in tables.calls]
     assert given == [sizes, {}]
+
+
+def test_partitions_that_were_all_changed_are_to_be_done_again(
+    fake: Callable[[Any], FakeTables],
+) -> None:
+    sizes = {"files_before": 2, "bytes_before": 9, "files_after": 2, "bytes_after": 9}
+    changed = PartitionReport(partition={}, became=Became.CHANGED, **sizes)
+    fake(
+        RorderReport(table="t", unique_by="k", engine="arrow", version=None, partitions=(changed,))
+    )
+    shown = run("optimize", "t", "--row-groups-by", "k").stdout
+    assert "run it again" in shown
+    assert "nothing to do" not in shown
 
 
 def test_sizes_of_row_groups_belong_to_a_column(no_spark: None) -> None:
