@@ -28,6 +28,7 @@ from dynamic_tables.reasons import Reason
 
 PARTITION = f"{RESERVED_PREFIX}partition"  # a column: the number of a row's partition
 FILE = f"{RESERVED_PREFIX}file"
+SUBQUERIES = "org.apache.spark.sql.catalyst.expressions.SubqueryExpression"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +116,8 @@ def _matching(session: SparkSession, snapshot: Java, schema: Schema, where: str)
     """Paths of the files whose partition values fulfil a condition."""
     try:
         condition = session._jsparkSession.sessionState().sqlParser().parseExpression(where)
+        if jvm.static(session, SUBQUERIES, "hasSubquery")(condition):
+            raise _asks_others(where)
         named = {column.name().strip("`").lower() for column in jvm.items(condition.references())}
         others = named - {column.lower() for column in schema.partition_columns}
         if not others:
@@ -129,6 +132,15 @@ def _matching(session: SparkSession, snapshot: Java, schema: Schema, where: str)
         reason=Reason.BAD_COLUMNS,
         about=f"where {where!r}",
         hint=f"partition columns: {', '.join(schema.partition_columns) or 'none'}",
+    )
+
+
+def _asks_others(where: str) -> InvalidInput:
+    return InvalidInput(
+        "it has a subquery, by which Delta leaves out no files",
+        reason=Reason.BAD_COLUMNS,
+        about=f"where {where!r}",
+        hint="compare partition columns with literals: where=\"day IN ('2024-01-01')\"",
     )
 
 

@@ -24,7 +24,8 @@ class Ordered:
     version: int | None  # of the one commit; None: there was nothing to commit
     partitions: tuple[Partition, ...]  # as they were before
     files: tuple[NewFile, ...]  # that were written, also those that were not committed
-    changed: frozenset[int]  # numbers of the partitions that somebody changed meanwhile
+    todo: frozenset[int]  # numbers of the partitions that were not in order
+    changed: frozenset[int]  # of those among them that somebody changed meanwhile
 
 
 def put_in_order(table: RowGroupTable, order: Order, where: str | None = None) -> Ordered:
@@ -52,5 +53,6 @@ def _exchanged(table: RowGroupTable, order: Order, where: str | None) -> Ordered
         version=committed.version,
         partitions=tuple(partitions),
         files=tuple(files),
+        todo=frozenset(partition.number for partition in todo),
         changed=committed.changed,
     )
