@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from dynamic_tables.layout.choosing import Choice, Facts, arrow, best, choices, grouped, native
+from dynamic_tables.lake.row_groups.choosing import (
+    Choice,
+    Facts,
+    arrow,
+    best,
+    choices,
+    grouped,
+    native,
+)
 
 
 def facts(values: int, bytes_per_value: int, *, rows_per_value: int = 100) -> Facts:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dynamic_tables.errors import InvalidInput
+from dynamic_tables.lake.row_groups.choosing import Facts, native
 from dynamic_tables.lake.row_groups.order import Order
 from dynamic_tables.lake.row_groups.sizes import ROW_GROUP_BYTES
-from dynamic_tables.layout.choosing import Facts, native
 from dynamic_tables.layout.report import Became, PartitionReport, RorderReport
 from dynamic_tables.reasons import Reason
 
