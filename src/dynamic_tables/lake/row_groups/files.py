@@ -20,7 +20,7 @@ from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.jvm import Java
-from dynamic_tables.lake.row_groups.order import ORDER_TAG, PARTIAL
+from dynamic_tables.lake.row_groups.order import ORDER_TAG, PARTIAL, Order
 from dynamic_tables.lake.row_groups.schemas import Schema
 from dynamic_tables.lake.transaction import all_files
 from dynamic_tables.names import RESERVED_PREFIX
@@ -68,6 +68,10 @@ class Partition:
 
     def is_ordered(self, order: str) -> bool:
         return all(file.tags.get(ORDER_TAG) == order for file in self.files)
+
+    def is_ordered_somehow(self, order: Order) -> bool:
+        """However many values share a row group."""
+        return all(order.is_that_of(file.tags.get(ORDER_TAG)) for file in self.files)
 
 
 def partitions_of(
