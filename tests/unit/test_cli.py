@@ -481,3 +481,19 @@ def test_partitions_that_were_all_changed_are_to_be_done_again(
 def test_sizes_of_row_groups_belong_to_a_column(no_spark: None) -> None:
     assert "CONTRADICTION" in run("optimize", "t", "--values-per-row-group", "5").stderr
     assert run("optimize", "t", "--row-groups-by", "k", "--rows-per-row-group", "0").exit_code == 2
+
+
+def test_optimize_of_an_ordinary_table_says_how(fake: Callable[[Any], FakeTables]) -> None:
+    unknown = InvalidInput(
+        "there is no dynamic table of this name",
+        reason=Reason.UNKNOWN_TABLE,
+        about="s.default.t",
+        hint="there are: s.default.other",
+    )
+    fake(unknown)
+    told = json.loads(run("optimize", "t", "--json").stderr)
+    assert told["reason"] == "UNKNOWN_TABLE"
+    assert told["hint"].startswith(
+        "of a Delta table that is not dynamic: dynamic-tables optimize t"
+    )
+    assert "--row-groups-by COLUMN" in told["hint"]
