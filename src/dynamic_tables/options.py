@@ -389,7 +389,7 @@ SPECS: tuple[OptionSpec, ...] = (
         "ROW_GROUPS BY",
         "row_groups_by",
         Kind.COLUMN,
-        "Column whose values have Parquet row groups of their own.",
+        "Column whose values have Parquet row groups of their own; small ones share them.",
         "ROW_GROUPS BY (customer)",
         at_work=True,
     ),

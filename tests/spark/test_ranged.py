@@ -76,6 +76,8 @@ WRONG: dict[str, dict[str, Any]] = {
     "there is no column": {"by": "x", "ranges": [1]},
     "that rise": {"by": "k", "ranges": [2, 1]},
     "plain texts": {"by": "k", "ranges": [1.5]},
+    "whole numbers": {"by": "k", "ranges": [1, "b"]},
+    "decimals, dates": {"by": "k", "ranges": [1, None]},
     "either ranges or a sample": {"by": "k"},
 }
 
@@ -94,6 +96,10 @@ def test_rows_that_do_not_fit(shared: dt.DynamicTables) -> None:
     dt.create_ranged_table("narrow", "k INT, v INT", by="k", ranges=[1], spark=shared.spark)
     with pytest.raises(dt.InvalidInput, match="other columns than the table: v"):
         dt.append("narrow", [{"k": 1}], spark=shared.spark)
+    large = shared.spark.sql("SELECT 3000000000 AS k, 1 AS v")
+    with pytest.raises((PySparkException, Py4JJavaError), match="CAST_OVERFLOW"):
+        dt.append("narrow", large, spark=shared.spark)
+    assert shared.spark.table("narrow").count() == 0
 
 
 def test_rows_without_values_take_the_tables_types(shared: dt.DynamicTables) -> None:

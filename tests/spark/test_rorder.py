@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from plain_tables import Table
 
 import dynamic_tables as dt
 from dynamic_tables.lake import catalog, jvm
@@ -81,6 +83,10 @@ def test_twice_is_once(shared: dt.DynamicTables) -> None:
     assert [part.partition for part in other.partitions] == [{"p": "2"}]
     assert rows(shared, "twice").total() == 121
     assert shared.sql("SELECT count(*) FROM twice WHERE k = 7").collect() == [(1,)]
+    [small] = dt.rorder(
+        "twice", unique_by="k", where="p = 1", max_materialize_size=1, spark=shared.spark
+    ).ordered
+    assert small.row_groups == small.rows == 24
 
 
 @pytest.mark.parametrize(("step", "vectors"), [*zip(STEPS, cycle(("true", "false")))])
@@ -316,6 +322,7 @@ REFUSED = {
     "partition column 'p'": ({"unique_by": "p"}, "BAD_COLUMNS"),
     "sort_by names 's'": ({"unique_by": "k", "sort_by": "s"}, "BAD_COLUMNS"),
     "only partition columns": ({"unique_by": "k", "where": "p = 1 AND k = 1"}, "BAD_COLUMNS"),
+    "subquery": ({"unique_by": "k", "where": "p IN (SELECT 1)"}, "BAD_COLUMNS"),
     "SYNTAX": ({"unique_by": "k", "where": "p = = 1"}, "SYNTAX"),
     "whole numbers from 1": ({"unique_by": "k", "values_per_row_group": 0}, "BAD_VALUE"),
 }
@@ -346,6 +353,20 @@ def test_unknown_features_are_refused_by_name(shared: dt.DynamicTables) -> None:
 def test_what_is_no_table(shared: dt.DynamicTables, table: Any) -> None:
     with pytest.raises(dt.InvalidInput):
         dt.rorder(table, unique_by="k", spark=shared.spark)
+
+
+def test_a_partition_whose_rows_have_all_gone_loses_its_files(
+    shared: dt.DynamicTables, tmp_path: Path
+) -> None:
+    table = Table(tmp_path, Random(3), "none", False)
+    table.columns, table.parts = [table.column("integer", "k")], {"p": "integer"}
+    table.commit([table.protocol(), table.metadata()])
+    table.commit([table.add({"p": "1"}, 0), table.add({"p": "2"}, 5)])
+    report = dt.rorder(tmp_path, unique_by="k", spark=shared.spark)
+    told = {part.partition["p"]: (part.became, part.files_after) for part in report.partitions}
+    assert told == {"1": ("ordered", 0), "2": ("ordered", 1)}
+    again = dt.rorder(tmp_path, unique_by="k", spark=shared.spark)
+    assert [part.partition["p"] for part in again.partitions] == ["2"]
 
 
 def test_an_empty_table_and_nothing_but_null(shared: dt.DynamicTables) -> None:

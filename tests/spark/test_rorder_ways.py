@@ -42,8 +42,8 @@ def tables(folder: Path) -> Any:
 def row_groups(tables: dt.DynamicTables, place: str) -> list[int]:
     """Rows of every row group."""
     found = []
-    for file in tables.spark.read.format("delta").load(place).inputFiles():
-        footer = pq.read_metadata(file.removeprefix("file:"))
+    for file in files(tables, place):
+        footer = pq.read_metadata(file)
         found += [footer.row_group(n).num_rows for n in range(footer.num_row_groups)]
     return found
 
@@ -120,8 +120,8 @@ def test_native_is_not_undone_by_habits_of_the_table(
 def key_ends(tables: dt.DynamicTables, place: str) -> list[list[tuple[int, int]]]:
     """The least and the greatest key of every row group, file by file."""
     found = []
-    for file in tables.spark.read.format("delta").load(place).inputFiles():
-        footer = pq.read_metadata(file.removeprefix("file:"))
+    for file in files(tables, place):
+        footer = pq.read_metadata(file)
         groups = [footer.row_group(n).column(0).statistics for n in range(footer.num_row_groups)]
         found.append([(group.min, group.max) for group in groups])
     return found
@@ -224,7 +224,9 @@ def test_the_option_orders_what_refreshes_store(tables: dt.DynamicTables) -> Non
     )
     definition = tables.show("sorted_events").definition
     assert sorted(row_groups(tables, definition.location)) == [100] * 5
-    assert "files out of order, 100 % of the bytes, were compacted" in _note(tables)
+    assert "files out of order, 100 % of the bytes, were compacted" in _note(
+        tables, "sorted_events"
+    )
     tables.sql("INSERT INTO events VALUES (3, timestamp_seconds(1), NULL, 0)")
     assert tables.refresh("sorted_events")["sorted_events"].strategy == "append"
     assert len(row_groups(tables, definition.location)) == 6
@@ -235,8 +237,56 @@ def test_the_option_orders_what_refreshes_store(tables: dt.DynamicTables) -> Non
     check(tables, "sorted_events")
 
 
-def _note(tables: dt.DynamicTables) -> str:
-    return tables.history("sorted_events")[0].note or ""
+def test_the_option_lets_small_values_share_row_groups(tables: dt.DynamicTables) -> None:
+    """A row group for each key of a GROUP BY would be many times as large as its one row."""
+    keys = 4000
+    tables.sql("CREATE TABLE sales (k INT, v INT) USING delta")
+    tables.sql(f"INSERT INTO sales SELECT id * 7919 % {keys}, id FROM range({2 * keys})")
+    query = "SELECT k, count(*) AS n, sum(v) AS s FROM sales GROUP BY k"
+    tables.create("plain_totals", query)
+    tables.create("totals", query, row_groups_by="k")
+    assert "files out of order, 100 % of the bytes, were compacted" in _note(tables, "totals")
+    location = tables.show("totals").definition.location
+    assert sum(row_groups(tables, location)) == keys
+    assert len(row_groups(tables, location)) * 20 < keys
+    plain = stored_bytes(tables, tables.show("plain_totals").definition.location)
+    assert stored_bytes(tables, location) < 1.5 * plain
+    for file in files(tables, location):
+        stored = pq.read_table(file, columns=["k"])["k"].to_pylist()
+        assert stored == sorted(stored)
+    assert tables.verify("totals").ok
+
+
+def test_the_option_takes_any_number_of_values_a_row_group(tables: dt.DynamicTables) -> None:
+    """What was ordered by hand in row groups of other sizes is in order, and stays."""
+    tables.sql("CREATE TABLE visits (k INT, v INT) USING delta")
+    tables.sql("INSERT INTO visits SELECT id % 500, id FROM range(1000)")
+    tables.create("by_hand", "SELECT k, count(*) AS n FROM visits GROUP BY k", row_groups_by="k")
+    location = tables.show("by_hand").definition.location
+    tables.rorder("by_hand", unique_by="k", values_per_row_group=50)
+    ordered = files(tables, location)
+    assert row_groups(tables, location) == [50] * 10
+    tables.sql("OPTIMIZE DYNAMIC TABLE by_hand")
+    assert files(tables, location) == ordered
+    for added in (3, 4):
+        tables.sql(f"INSERT INTO visits VALUES ({added}, 0)")
+        tables.refresh("by_hand")
+        assert "compacted" not in _note(tables, "by_hand")
+        assert set(ordered) < set(files(tables, location))
+    check(tables, "by_hand")
+
+
+def stored_bytes(tables: dt.DynamicTables, place: str) -> int:
+    return tables.sql(f"DESCRIBE DETAIL delta.`{place}`").collect()[0].sizeInBytes
+
+
+def files(tables: dt.DynamicTables, place: str) -> list[str]:
+    found = tables.spark.read.format("delta").load(place).inputFiles()
+    return sorted(file.removeprefix("file:") for file in found)
+
+
+def _note(tables: dt.DynamicTables, name: str) -> str:
+    return tables.history(name)[0].note or ""
 
 
 def test_columns_that_skip_nothing_are_refused_at_create(tables: dt.DynamicTables) -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dynamic_tables.layout.choosing import Choice, Facts, arrow, best, choices, grouped, native
+from dynamic_tables.lake.row_groups.choosing import (
+    Choice,
+    Facts,
+    arrow,
+    best,
+    choices,
+    grouped,
+    native,
+    sharing,
+)
 
 
 def facts(values: int, bytes_per_value: int, *, rows_per_value: int = 100) -> Facts:
@@ -54,3 +63,22 @@ def test_native_rows_are_few_where_rows_are_wide() -> None:
     narrow, wide = facts(1_000, 10_000), facts(1_000, 1_000_000)
     assert (native(wide).rows_per_row_group or 0) < (native(narrow).rows_per_row_group or 0)
     assert "rows a row group" in str(native(wide))
+
+
+@pytest.mark.parametrize(
+    ("known", "shared"),
+    [
+        (facts(2_000, 20_000), 1),
+        (facts(16_000, 12, rows_per_value=1), 512),  # 653 would be best
+        (facts(1_000_000, 100, rows_per_value=5), 256),  # 259
+        (facts(0, 0), 1),
+        (facts(1, 50), 1),
+    ],
+)
+def test_values_share_row_groups_by_a_power_of_two(known: Facts, shared: int) -> None:
+    assert sharing(known) == shared
+
+
+def test_a_table_that_grows_a_little_keeps_its_layout() -> None:
+    grown = {sharing(facts(keys, 12, rows_per_value=1)) for keys in range(12_000, 19_000, 100)}
+    assert grown == {512}

@@ -25,7 +25,7 @@ from dynamic_tables.cli.tools import statements
 from dynamic_tables.cli.working import _signals
 from dynamic_tables.declare import Declared
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
-from dynamic_tables.layout.report import RorderReport
+from dynamic_tables.layout.report import Became, PartitionReport, RorderReport
 from dynamic_tables.model import Action, Outcome, RefreshRecord, RefreshReport
 from dynamic_tables.names import TableName
 from dynamic_tables.options import SPECS
@@ -485,6 +485,19 @@ def test_sizes_of_row_groups_are_passed_on(fake: Callable[[Any], FakeTables]) ->
     assert given == [sizes, {}]
 
 
+def test_partitions_that_were_all_changed_are_to_be_done_again(
+    fake: Callable[[Any], FakeTables],
+) -> None:
+    sizes = {"files_before": 2, "bytes_before": 9, "files_after": 2, "bytes_after": 9}
+    changed = PartitionReport(partition={}, became=Became.CHANGED, **sizes)
+    fake(
+        RorderReport(table="t", unique_by="k", engine="arrow", version=None, partitions=(changed,))
+    )
+    shown = run("optimize", "t", "--row-groups-by", "k").stdout
+    assert "run it again" in shown
+    assert "nothing to do" not in shown
+
+
 def test_sizes_of_row_groups_belong_to_a_column(no_spark: None) -> None:
     assert "CONTRADICTION" in run("optimize", "t", "--values-per-row-group", "5").stderr
     assert run("optimize", "t", "--row-groups-by", "k", "--rows-per-row-group", "0").exit_code == 2
@@ -553,3 +566,19 @@ def test_what_is_told_of_slices() -> None:
         "reason": "ENGINE_FAILED",
         "error": "no executor is left",
     }
+
+
+def test_optimize_of_an_ordinary_table_says_how(fake: Callable[[Any], FakeTables]) -> None:
+    unknown = InvalidInput(
+        "there is no dynamic table of this name",
+        reason=Reason.UNKNOWN_TABLE,
+        about="s.default.t",
+        hint="there are: s.default.other",
+    )
+    fake(unknown)
+    told = json.loads(run("optimize", "t", "--json").stderr)
+    assert told["reason"] == "UNKNOWN_TABLE"
+    assert told["hint"].startswith(
+        "of a Delta table that is not dynamic: dynamic-tables optimize t"
+    )
+    assert "--row-groups-by COLUMN" in told["hint"]

@@ -387,6 +387,19 @@ def test_files_without_ids_are_refused_where_columns_are_found_by_them(tmp_path:
         dt.rorder_single(first(tmp_path))
 
 
+def test_a_default_is_not_taken_for_null(tmp_path: Path) -> None:
+    """Readers that know defaults find one in files that lack the column."""
+    table = made(tmp_path)
+    table.columns.append(table.column("integer", "more"))
+    action = table.metadata()
+    schema = json.loads(action["metaData"]["schemaString"])
+    schema["fields"][2]["metadata"]["EXISTS_DEFAULT"] = "7"
+    action["metaData"]["schemaString"] = json.dumps(schema)
+    table.commit([action])
+    with pytest.raises(dt.Refused, match="has a default"):
+        dt.rorder_single(first(tmp_path))
+
+
 def test_a_gap_in_the_log_is_no_version(tmp_path: Path) -> None:
     table = made(tmp_path)
     append(table)
@@ -415,6 +428,22 @@ def test_another_table_in_the_same_place(tmp_path: Path) -> None:
     table.commit([table.metadata()])
     with pytest.raises(dt.Refused, match="another table"):
         dt.rorder_single(item)
+
+
+@pytest.mark.parametrize("others", [{}, {"q": "integer"}, {"p": "integer", "q": "string"}])
+def test_a_table_that_was_overwritten_with_other_partitions(
+    tmp_path: Path, others: dict[str, str]
+) -> None:
+    """It keeps its id: what lay in the queue is for partitions that are no more."""
+    table = made(tmp_path)
+    item = first(tmp_path)
+    gone = [{"remove": {**file["action"], "deletionTimestamp": 1}} for file in table.live]
+    table.parts = others
+    table.commit([table.metadata(), *gone])
+    table.live.clear()
+    with pytest.raises(dt.Refused, match="another table") as refused:
+        dt.rorder_single(item)
+    assert refused.value.reason == "SOURCE_REPLACED"
 
 
 def emptied(root: Path) -> None:

@@ -13,6 +13,7 @@ import click
 from rich.console import Group
 from rich.text import Text
 
+from dynamic_tables.app import DynamicTables
 from dynamic_tables.cli.program import verb
 from dynamic_tables.cli.session import Invocation
 from dynamic_tables.errors import InvalidInput
@@ -214,7 +215,7 @@ def optimize(
         given = sort_by or where or engine or dry_run or any(sizes.values())
         _refuse_without_column(names[0], bool(given))
         with run.tables("optimizing") as tables:
-            done = [str(tables.optimize(name)) for name in names]
+            done = [_compacted(tables, name) for name in names]
         shown = Text("\n".join(f"{name}: optimized" for name in done), style="green")
         run.show({"optimized": done}, shown)
         return
@@ -228,6 +229,16 @@ def optimize(
         said = {size: number for size, number in sizes.items() if number is not None}
         reports = [tables.rorder(name, **chosen, **more, **said) for name in names]
     run.show([report.as_json() for report in reports], Group(*map(rorder_table, reports)))
+
+
+def _compacted(tables: DynamicTables, name: str) -> str:
+    try:
+        return str(tables.optimize(name))
+    except InvalidInput as error:
+        if error.reason is Reason.UNKNOWN_TABLE:
+            way = f"dynamic-tables optimize {name} --row-groups-by COLUMN"
+            error.hint = f"of a Delta table that is not dynamic: {way}; {error.hint}"
+        raise
 
 
 def _refuse_without_column(name: str, given: bool) -> None:

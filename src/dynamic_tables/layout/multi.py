@@ -128,13 +128,7 @@ def rorder_single(item: RorderItem | Mapping[str, Any] | str | bytes) -> RorderR
     work = RorderItem.of(item)
     _check_exclusion(work.table, promised=work.only_conditional_writers)
     table = _opened(work.table)
-    if table.snapshot.metadata.id != work.table_id:
-        raise Refused(
-            "another table lies there now",
-            reason=Reason.SOURCE_REPLACED,
-            about=work.table,
-            hint="call rorder_setup_multi again",
-        )
+    _check_same(table, work)
     order = table.checked(
         Order(
             unique_by=work.unique_by,
@@ -156,6 +150,18 @@ def rorder_single(item: RorderItem | Mapping[str, Any] | str | bytes) -> RorderR
         engine="arrow",
         version=done.version if done is not None else None,
         partitions=(_told(part, partition, done),),
+    )
+
+
+def _check_same(table: PlainTable, work: RorderItem) -> None:
+    """A table that is overwritten keeps its id, though its partitions may be others."""
+    if table.snapshot.metadata.id == work.table_id and table.has_partition_columns(work.values):
+        return
+    raise Refused(
+        "another table lies there now, or one with other partitions",
+        reason=Reason.SOURCE_REPLACED,
+        about=work.table,
+        hint="call rorder_setup_multi again",
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from dynamic_tables.lake.row_groups.choosing import Choice, Facts, best, choices
 from dynamic_tables.lake.row_groups.order import Order
-from dynamic_tables.layout.choosing import Choice, Facts, best, choices
 from dynamic_tables.layout.rorder import LOCK_WAIT_S
 
 if TYPE_CHECKING:

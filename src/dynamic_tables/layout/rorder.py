@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dynamic_tables.errors import InvalidInput
+from dynamic_tables.lake.row_groups.choosing import Facts, native
 from dynamic_tables.lake.row_groups.order import Order
 from dynamic_tables.lake.row_groups.sizes import ROW_GROUP_BYTES
-from dynamic_tables.layout.choosing import Facts, native
 from dynamic_tables.layout.report import Became, PartitionReport, RorderReport
 from dynamic_tables.reasons import Reason
 
@@ -144,27 +144,32 @@ def _told(done: Ordered, schema: Schema) -> tuple[PartitionReport, ...]:
     for file in done.files:
         made[file.partition].append(file)
     return tuple(
-        _partition_told(p, schema, made[p.number], changed=p.number in done.changed)
-        for p in done.partitions
+        _partition_told(p, schema, made[p.number], _became(p, done)) for p in done.partitions
     )
 
 
+def _became(partition: Partition, done: Ordered) -> Became:
+    """One whose rows had all gone is in order without files."""
+    if partition.number in done.changed:
+        return Became.CHANGED
+    return Became.ORDERED if partition.number in done.todo else Became.AS_IT_WAS
+
+
 def _partition_told(
-    partition: Partition, schema: Schema, made: Sequence[NewFile], *, changed: bool
+    partition: Partition, schema: Schema, made: Sequence[NewFile], became: Became
 ) -> PartitionReport:
     before = PartitionReport(
         partition=schema.partition_values(partition.values),
-        became=Became.CHANGED if changed else Became.AS_IT_WAS,
+        became=became,
         files_before=len(partition.files),
         bytes_before=partition.size,
         files_after=len(partition.files),
         bytes_after=partition.size,
     )
-    if changed or not made:
+    if became is not Became.ORDERED:
         return before
     return replace(
         before,
-        became=Became.ORDERED,
         files_after=len(made),
         bytes_after=sum(file.size for file in made),
         rows=sum(file.rows for file in made),

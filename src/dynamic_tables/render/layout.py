@@ -26,7 +26,8 @@ def rorder_table(report: RorderReport) -> RenderableType:
         for part in report.partitions
     ]
     head = ["partition", "became", "files", "bytes", "values", "row groups"]
-    done = "nothing to do" if report.version is None else f"version {report.version}"
+    nothing = "run it again" if report.changed else "nothing to do"
+    done = nothing if report.version is None else f"version {report.version}"
     return Group(
         grid(head, rows), Text(f"{report.table} by {report.unique_by}: {done}", style="green")
     )

@@ -20,7 +20,7 @@ from dynamic_tables.errors import InvalidInput
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.jvm import Java
-from dynamic_tables.lake.row_groups.order import ORDER_TAG, PARTIAL
+from dynamic_tables.lake.row_groups.order import ORDER_TAG, PARTIAL, Order
 from dynamic_tables.lake.row_groups.schemas import Schema
 from dynamic_tables.lake.transaction import all_files
 from dynamic_tables.names import RESERVED_PREFIX
@@ -28,6 +28,7 @@ from dynamic_tables.reasons import Reason
 
 PARTITION = f"{RESERVED_PREFIX}partition"  # a column: the number of a row's partition
 FILE = f"{RESERVED_PREFIX}file"
+SUBQUERIES = "org.apache.spark.sql.catalyst.expressions.SubqueryExpression"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,10 @@ class Partition:
 
     def is_ordered(self, order: str) -> bool:
         return all(file.tags.get(ORDER_TAG) == order for file in self.files)
+
+    def is_ordered_somehow(self, order: Order) -> bool:
+        """However many values share a row group."""
+        return all(order.is_that_of(file.tags.get(ORDER_TAG)) for file in self.files)
 
 
 def partitions_of(
@@ -115,6 +120,8 @@ def _matching(session: SparkSession, snapshot: Java, schema: Schema, where: str)
     """Paths of the files whose partition values fulfil a condition."""
     try:
         condition = session._jsparkSession.sessionState().sqlParser().parseExpression(where)
+        if jvm.static(session, SUBQUERIES, "hasSubquery")(condition):
+            raise _asks_others(where)
         named = {column.name().strip("`").lower() for column in jvm.items(condition.references())}
         others = named - {column.lower() for column in schema.partition_columns}
         if not others:
@@ -129,6 +136,15 @@ def _matching(session: SparkSession, snapshot: Java, schema: Schema, where: str)
         reason=Reason.BAD_COLUMNS,
         about=f"where {where!r}",
         hint=f"partition columns: {', '.join(schema.partition_columns) or 'none'}",
+    )
+
+
+def _asks_others(where: str) -> InvalidInput:
+    return InvalidInput(
+        "it has a subquery, by which Delta leaves out no files",
+        reason=Reason.BAD_COLUMNS,
+        about=f"where {where!r}",
+        hint="compare partition columns with literals: where=\"day IN ('2024-01-01')\"",
     )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 
 from dynamic_tables.lake.row_groups.sizes import ROW_GROUP_BYTES
 
 ORDER_TAG = "dynamic_tables.row_groups"  # of files that are in order: in which
 PHYSICAL_NAME = "delta.columnMapping.physicalName"  # of a column: what files call it
+NUMBER_OF_VALUES = re.compile(
+    r'"values_per_row_group": \d+'
+)  # in tags; in names, quotes are escaped
 PARTIAL = "dynamic_tables.partial"  # of files whose rows add to groups stored elsewhere
 
 
@@ -40,3 +44,8 @@ class Order:
         if self.row_group_bytes != ROW_GROUP_BYTES:
             wanted["row_group_bytes"] = self.row_group_bytes
         return json.dumps(wanted)
+
+    def is_that_of(self, tag: str | None) -> bool:
+        """Whether a file with this tag is in order, however many values share a row group."""
+        wanted, found = (NUMBER_OF_VALUES.sub("", each) for each in (self.tag, tag or ""))
+        return wanted == found

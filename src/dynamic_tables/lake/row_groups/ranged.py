@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +31,7 @@ from dynamic_tables.reasons import Reason
 SAMPLE_ROWS = 10_000  # by which the ends of ranges are chosen
 CONSTRAINT = "rows_are_in_their_range"
 GENERATED = "delta.generationExpression"
+COMPARABLE = ((int, Decimal), str, date)  # kinds of ends: one of them for all
 
 
 def create(
@@ -94,14 +97,22 @@ def _type_sql(kind: DataType) -> str:
 
 
 def _check(ends: Sequence[Any], called: str) -> None:
-    rising = all(before < after for before, after in pairwise(ends))
-    if not ends or not rising or not all(has_literal(end) for end in ends):
+    if not ends or not all(has_literal(end) for end in ends) or not _rise(ends):
         raise InvalidInput(
             "the ends of ranges are whole numbers, decimals, dates or plain texts that rise",
             reason=Reason.BAD_VALUE,
             about=called,
             hint="ranges=[100, 200, 300] makes four: below 100, …, from 300 on",
         )
+
+
+def _rise(ends: Sequence[Any]) -> bool:
+    """
+    >>> _rise([1, Decimal("1.5")]), _rise(["b", "a"]), _rise([1, "b"])
+    (True, False, False)
+    """
+    alike = any(all(isinstance(end, kind) for end in ends) for kind in COMPARABLE)
+    return alike and all(before < after for before, after in pairwise(ends))
 
 
 def _number(key: str, ends: Sequence[Any]) -> str:

@@ -8,7 +8,7 @@ them, unless somebody changed the partition meanwhile. What Delta's own transact
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
@@ -111,6 +111,12 @@ class PlainTable:
                 found.setdefault(values, []).append(file)
         in_order = sorted(found, key=repr)
         return [Part(values=dict(values), files=tuple(found[values])) for values in in_order]
+
+    def has_partition_columns(self, names: Iterable[str]) -> bool:
+        """Whether the table is partitioned by these columns, as the log calls them."""
+        fields = self.columns.all
+        parts = [f for f in fields if f["name"] in self.snapshot.metadata.partition_columns]
+        return set(map(self.columns.physical_name, parts)) == set(names)
 
     def part(self, values: Mapping[str, str | None]) -> Part:
         """One partition; without files if it is gone."""

@@ -15,8 +15,9 @@ from dynamic_tables.lake.transaction import all_files
 def unordered_percent(snapshot: Java, unique_by: str) -> int:
     """How much of a table lies in files that are not in order, by bytes."""
     physical = _physical_name(snapshot.metadata(), unique_by)
-    wanted = Order(unique_by=unique_by, physical=(physical,)).tag
-    sizes = [(f.size(), option(f.getTag(ORDER_TAG)) == wanted) for f in all_files(snapshot)]
+    wanted = Order(unique_by=unique_by, physical=(physical,))
+    files = all_files(snapshot)
+    sizes = [(file.size(), wanted.is_that_of(option(file.getTag(ORDER_TAG)))) for file in files]
     whole = sum(size for size, _ in sizes)
     return round(100 * sum(size for size, ordered in sizes if not ordered) / whole) if whole else 0
 
@@ -40,4 +41,4 @@ def put_in_order(spark: SparkSession, definition: Definition, *, lock_wait_s: fl
 
     from dynamic_tables.lake.row_groups import ordering  # noqa: PLC0415  needs pyarrow
 
-    ordering.put_in_order(table, table.checked(Order(unique_by=column)))
+    ordering.keep_in_order(table, table.checked(Order(unique_by=column)))

@@ -19,6 +19,7 @@ from dynamic_tables.lake.lock import commit_lock
 from dynamic_tables.lake.places import arrow_uri, local_path
 from dynamic_tables.lake.row_groups import statistics, verifying, writing
 from dynamic_tables.lake.row_groups.arrow import Batches, map_in_arrow, send_along
+from dynamic_tables.lake.row_groups.choosing import Facts, sharing
 from dynamic_tables.lake.row_groups.committing import Committed, commit, new_actions
 from dynamic_tables.lake.row_groups.features import check_features
 from dynamic_tables.lake.row_groups.files import (
@@ -185,6 +186,16 @@ class RowGroupTable:
         with self._active():
             counted = self._rows(partitions).groupBy(PARTITION).agg(F.count("*"), values).collect()
         return {number: (rows, max(values, 1)) for number, rows, values in counted}
+
+    def weighed(self, order: Order, partitions: Sequence[Partition]) -> Order:
+        """The order with as many values a row group as are best for the largest partition."""
+        if not partitions:
+            return order
+        largest = max(partitions, key=lambda partition: partition.size)
+        rows, values = self.count_values([largest], order).get(largest.number, (0, 0))
+        columns = self.schema.leaf_count
+        facts = Facts(bytes=largest.size, rows=rows, values=values, columns=columns)
+        return replace(order, values_per_row_group=sharing(facts))
 
     def verify(
         self, partitions: Sequence[Partition], files: Sequence[NewFile], order: Order

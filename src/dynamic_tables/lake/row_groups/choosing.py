@@ -8,7 +8,7 @@ equal. Small values in row groups of their own pay more for the footer than they
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import ceil, log2, sqrt
 
 from dynamic_tables.lake.row_groups.sizes import (
     CHUNK_FOOTER_BYTES,
@@ -107,9 +107,12 @@ def native(facts: Facts) -> Choice:
 
 def choices(facts: Facts) -> tuple[Choice, ...]:
     """The layouts to choose from: one value a row group first."""
+    return (*_by_arrow(facts), native(facts))
+
+
+def _by_arrow(facts: Facts) -> tuple[Choice, ...]:
     one, several = arrow(facts, 1), grouped(facts)
-    both = (one,) if several.values_per_row_group == 1 else (one, several)
-    return (*both, native(facts))
+    return (one,) if several.values_per_row_group == 1 else (one, several)
 
 
 def best(candidates: tuple[Choice, ...]) -> Choice:
@@ -119,3 +122,16 @@ def best(candidates: tuple[Choice, ...]) -> Choice:
         if candidate.read_bytes * WORTH_IT < chosen.read_bytes:
             chosen = candidate
     return chosen
+
+
+def sharing(facts: Facts) -> int:
+    """How many values share a row group in a table that is put in order again and again.
+
+    A power of two, so that it stays the same while a table grows a little.
+
+    >>> sharing(Facts(bytes=240_000, rows=20_000, values=20_000, columns=3))
+    512
+    """
+    number = best(_by_arrow(facts)).values_per_row_group
+    assert number is not None  # of arrow
+    return 2 ** round(log2(number))
