@@ -67,7 +67,8 @@ def test_the_limit_binds_a_recomputation_that_was_found_out_on_the_way(
     assert lag.behind_s is not None
     assert lag.behind_s > 0
     shown = console_text(tables_table(lake.list(), [lag]))
-    assert "refused (SCAN_LIMIT)" in shown
+    assert "refused" in shown
+    assert "(SCAN_LIMIT" in shown  # in a narrow column
     (told,) = map(state_json, lake.list())
     assert (told["failures"], told["failure"]["reason"]) == (0, "SCAN_LIMIT")
     lake.sql("INSERT INTO grouped VALUES (77, 7, 7, 7)")
@@ -86,7 +87,9 @@ def test_a_mode_that_refuses_leaves_the_table_behind(lake: dt.DynamicTables) -> 
     state = lake.show("grouped")
     assert state.behind_since is not None
     assert state.behind_since <= commit  # since the commit, not since the refusal
-    assert "refused (MODE_REFUSES_FULL)" in console_text(tables_table([state]))
+    shown = console_text(tables_table([state]))
+    assert "refused" in shown
+    assert "(MODE_REFUSES_FULL" in shown  # in a narrow column
 
 
 def warnings(tables: dt.DynamicTables, name: str) -> tuple[str, ...]:

@@ -203,7 +203,7 @@ def test_checkpoints_of_spark(shared: dt.DynamicTables, policy: str) -> None:
     shared.sql(f"DELETE FROM {name} WHERE k = 1")
     root = Path(where.removeprefix("file:")) / "_delta_log"
     assert len([*root.glob("0*2.checkpoint*")]) == 1
-    for path in root.glob("*[01].json"):
+    for path in root.glob(f"{'0' * 19}[01].json"):  # checkpoints may end in any digit, too
         path.unlink()
     before = Counter(shared.spark.table(name).collect())
     files = log.newest(Store(where)).files.values()

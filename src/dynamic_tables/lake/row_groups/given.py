@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     MapType,
+    StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -89,6 +90,8 @@ def _value(value: Any, kind: DataType) -> Any:  # noqa: PLR0911  one line a type
     match kind, value:
         case _, None:
             return None
+        case StringType(), _ if not isinstance(value, str):
+            raise TypeError(f"{value!r} is no text")  # Spark would make one of anything
         case DoubleType() | FloatType(), int() | Decimal() if not isinstance(value, bool):
             return float(value)
         case DecimalType(), int() if not isinstance(value, bool):
