@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from common import Lake, Measured, arguments, in_turn, merge_rounds, plot, report
+from common import Lake, Measured, arguments, in_turn, merge_rounds, panels, report
 
 import dynamic_tables as dt
 from dynamic_tables.model import Strategy
@@ -295,14 +295,17 @@ def main() -> None:
 
 
 def _draw(title: str, cells: Sequence[Cell]) -> None:
-    """Times faster than recomputing, by the size of the change."""
-    curves: dict[str, list[tuple[float, float]]] = {}
+    """Times faster than recomputing, by the size of the change: a picture a query and kind."""
+    drawn: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for cell in cells:
+        curves = drawn.setdefault(f"{cell.query}, {cell.kind}", {})
         for way, measured in cell.found.items():
             if way != "recompute":
-                name = f"{cell.query}, {cell.kind}: {way}"
-                curves.setdefault(name, []).append((cell.size, cell.base / measured.median))
-    plot("change_size.png", title, curves, x="changed rows", y="times faster than recomputing")
+                curves.setdefault(way, []).append((cell.size, cell.base / measured.median))
+    panels(
+        "change_size.png", title, drawn,
+        x="changed rows", y="times faster than recomputing", columns=len({c.query for c in cells}),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -158,3 +158,35 @@ def plot(
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend(fontsize=7)
     figure.savefig(RESULTS.with_name(file), dpi=110)
+
+
+def panels(
+    file: str,
+    title: str,
+    drawn: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+    *,
+    x: str,
+    y: str,
+    columns: int,
+) -> None:
+    """The same curves of several cases, a small picture each, over the same axes."""
+    from matplotlib import pyplot  # noqa: PLC0415  only who saves results needs it
+
+    rows = -(-len(drawn) // columns)
+    figure, grid = pyplot.subplots(
+        rows, columns, figsize=(4 * columns, 3.2 * rows), layout="constrained",
+        sharex=True, sharey=True, squeeze=False,
+    )  # fmt: skip
+    names = list(dict.fromkeys(name for curves in drawn.values() for name in curves))
+    colours = {name: f"C{number}" for number, name in enumerate(names)}
+    for axes, (case, curves) in zip(grid.flat, drawn.items(), strict=False):
+        for name, points in curves.items():
+            axes.plot(*zip(*sorted(points), strict=True), marker="o", c=colours[name], label=name)
+        axes.set(title=case, xscale="log", yscale="log")
+        axes.axhline(1, color="grey", linewidth=0.8)
+        axes.grid(visible=True, which="both", alpha=0.3)
+        axes.legend(fontsize=7)
+    figure.suptitle(title)
+    figure.supxlabel(x)
+    figure.supylabel(y)
+    figure.savefig(RESULTS.with_name(file), dpi=110)
