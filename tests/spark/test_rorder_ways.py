@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 import dynamic_tables as dt
 from dynamic_tables.cli import program
+from dynamic_tables.lake import jvm
 from dynamic_tables.lake.row_groups import native
 from dynamic_tables.lake.row_groups.native import NativeTable
 from oracle import bag, check
@@ -313,6 +315,17 @@ def test_on_the_command_line(tables: dt.DynamicTables, folder: Path) -> None:
     assert "CONTRADICTION" in run("optimize", "events", "--dry-run", code=2).stderr
 
 
+def executions(tables: dt.DynamicTables) -> list[Any]:
+    store = tables.spark._jsparkSession.sharedState().statusStore()
+    return list(jvm.items(store.executionsList()))
+
+
+def pushed_filters(runs: list[Any]) -> list[str]:
+    """What the scans of some statements asked Parquet for, as their plans say."""
+    plans = "\n".join(run.physicalPlanDescription() for run in runs)
+    return re.findall(r"PushedFilters: \[(.*)\]", plans)
+
+
 def test_refreshes_skip_row_groups_by_scattered_keys(tables: dt.DynamicTables) -> None:
     """The same changes of the same rows, in two layouts: the keys are all over the table.
 
@@ -332,8 +345,12 @@ def test_refreshes_skip_row_groups_by_scattered_keys(tables: dt.DynamicTables) -
         name = f"of_{layout}"
         tables.create(name, f"SELECT k, count(DISTINCT v) AS n FROM {layout} GROUP BY k")
         tables.sql(f"INSERT INTO {layout} SELECT 3 + id * 59, 'new' FROM range(5)")
+        before = {run.executionId() for run in executions(tables)}
         record = tables.refresh(name, strategy="keys")[name]
         assert (record.strategy, record.work.rows_inserted) == ("keys", 5)
+        asked = pushed_filters([r for r in executions(tables) if r.executionId() not in before])
+        keys = [f"GreaterThanOrEqual(k,{key}),LessThanOrEqual(k,{key})" for key in (3, 62, 239)]
+        assert any(all(key in filters for key in keys) for filters in asked), asked
         read[layout] = record.work.bytes_read or 0
         check(tables, name)
     assert read["in_order"] * 8 < read["as_it_came"]
