@@ -325,6 +325,14 @@ REFUSED = {
     "subquery": ({"unique_by": "k", "where": "p IN (SELECT 1)"}, "BAD_COLUMNS"),
     "SYNTAX": ({"unique_by": "k", "where": "p = = 1"}, "SYNTAX"),
     "whole numbers from 1": ({"unique_by": "k", "values_per_row_group": 0}, "BAD_VALUE"),
+    "'arrow' takes no rows_per_row_group": (
+        {"unique_by": "k", "rows_per_row_group": 5},
+        "CONTRADICTION",
+    ),
+    "'native' takes no values_per_row_group": (
+        {"unique_by": "k", "engine": "native", "values_per_row_group": 5},
+        "CONTRADICTION",
+    ),
 }
 
 

@@ -58,7 +58,8 @@ def rorder(
         max_materialize_size=max_materialize_size,
     )
     columns = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
-    if _engine(engine) == "native":
+    _check_meant_for(_engine(engine), values_per_row_group, rows_per_row_group)
+    if engine == "native":
         return _natively(table, unique_by, columns, where, rows_per_row_group, spark)
     work = opened(table, spark, lock_wait_s=LOCK_WAIT_S)
 
@@ -90,6 +91,22 @@ def _engine(name: str) -> str:
             about="engine",
         )
     return name
+
+
+def _check_meant_for(engine: str, values: int, rows: int | None) -> None:
+    """Each engine has a size of its own; the other one's would be ignored."""
+    if engine == "native" and values != 1:
+        size, other = "values_per_row_group", "rows_per_row_group"
+    elif engine == "arrow" and rows is not None:
+        size, other = "rows_per_row_group", "values_per_row_group"
+    else:
+        return
+    raise InvalidInput(
+        f"engine={engine!r} takes no {size}",
+        reason=Reason.CONTRADICTION,
+        about=size,
+        hint=f"give it {other}, or choose the other engine",
+    )
 
 
 def _natively(
