@@ -38,6 +38,7 @@ def test_definitions_live_in_store_and_properties(tables: dt.DynamicTables) -> N
     detail = tables.spark.sql("DESCRIBE DETAIL counted").collect()[0]
     assert detail.description == "it's ours"
     assert detail.properties["delta.isolationLevel"] == "Serializable"
+    assert detail.properties["delta.checkpointInterval"] == "50"
     assert detail.properties["delta.enableChangeDataFeed"] == "true"
     assert detail.location.endswith(f"counted-{state.definition.table_id[:8]}")
 

@@ -8,6 +8,7 @@ fails on maps.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
@@ -89,9 +90,13 @@ def placed(stored: DataFrame) -> DataFrame:
 
 def is_flat(frame: DataFrame) -> bool:
     """Whether rows are small one by one: lists and maps may be of any length."""
-    deep = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.VariantType)
-    ours = (PLACE, PLACES)
-    return not any(isinstance(f.dataType, deep) for f in frame.schema.fields if f.name not in ours)
+    return all(_is_small(f.dataType) for f in frame.schema.fields if f.name != PLACES)
+
+
+def _is_small(kind: T.DataType) -> bool:
+    if isinstance(kind, T.StructType):
+        return all(_is_small(field.dataType) for field in kind.fields)
+    return not isinstance(kind, (T.ArrayType, T.MapType, T.BinaryType, T.VariantType))
 
 
 def counted(here: DataFrame, there: DataFrame) -> DataFrame:
@@ -121,41 +126,77 @@ def replaced(here: DataFrame, there: DataFrame, keys: Sequence[str]) -> DataFram
         .alias("n")
         .join(there.alias("s"), reduce(and_, same_key), "full_outer")
     )
-    return _apart(both, schema, "n", "s", comes=F.col(new).isNotNull(), place=F.col(PLACE))
+    comes = F.col(new).isNotNull()
+    return _both(_pairs(both, schema, "n", "s", comes=comes, place=F.col(PLACE)))
 
 
 def beside(rows: DataFrame, old: str, comes: str) -> DataFrame:
     """As `replaced`, where the new row of every key stands beside its old one, a struct with its
     place (NULL: there is none), and `comes` tells whether there is a new one."""
+    return _both(_beside(rows, old, comes))
+
+
+def beside_here(rows: DataFrame, old: str, comes: str) -> tuple[DataFrame, DataFrame]:
+    """As `beside`, of rows in the driver: what comes and what goes. Each is read off them without
+    a Spark job."""
+    return _each(_beside(rows, old, comes))
+
+
+def _beside(rows: DataFrame, old: str, comes: str) -> _Pairs:
     names = [name for name in rows.columns if name not in (old, comes)]
     schema = rows.select(*map(quote, names)).schema
     both = rows.select(
         F.struct(*map(quote, names)).alias("n"), F.col(old).alias("s"), F.col(comes).alias(comes)
     )
-    return _apart(both, schema, "n", "s", comes=F.col(comes), place=F.col(f"s.{PLACE}"))
+    return _pairs(both, schema, "n", "s", comes=F.col(comes), place=F.col(f"s.{PLACE}"))
 
 
-def _apart(
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """A new row and an old one of each key, where they differ; one of them may be missing."""
+
+    rows: DataFrame
+    comes: Column  # whether there is a new one
+    new: list[Column]  # as rows of a difference
+    goes: Column
+    old: list[Column]
+
+
+def _pairs(
     both: DataFrame, schema: T.StructType, here: str, there: str, *, comes: Column, place: Column
-) -> DataFrame:
-    """Pairs of a new row and an old one that differ, as a difference; `comes`: there is a new one,
-    `place`: where the old one is, NULL if there is none."""
+) -> _Pairs:
+    """`comes`: there is a new one, `place`: where the old one is, NULL if there is none."""
     goes = place.isNotNull()
-    apart = both.where(~(comes & goes & same_row(schema, here, there)))
 
-    def side(alias: str, *counts: Column) -> Column:
+    def side(alias: str, *counts: Column) -> list[Column]:
         columns = [F.col(f"{alias}.{quote(name)}").alias(name) for name in schema.names]
-        named = [count.alias(name) for count, name in zip(counts, COUNTS, strict=True)]
-        return F.struct(*columns, *named)
+        return columns + [n.alias(name) for n, name in zip(counts, COUNTS, strict=True)]
 
     one, no, somewhere = F.lit(1), F.lit(0), F.array(place)
     nowhere = F.slice(somewhere, F.lit(1), F.lit(0))  # empty, of the same type
+    return _Pairs(
+        rows=both.where(~(comes & goes & same_row(schema, here, there))),
+        comes=comes,
+        new=side(here, one, no, nowhere),
+        goes=goes,
+        old=side(there, no, one, somewhere),
+    )
+
+
+def _both(pairs: _Pairs) -> DataFrame:
+    """Pairs that differ, as a difference, in one pass."""
     sides = F.array(
-        F.when(comes, side(here, one, no, nowhere)), F.when(goes, side(there, no, one, somewhere))
+        F.when(pairs.comes, F.struct(*pairs.new)), F.when(pairs.goes, F.struct(*pairs.old))
     )
     row = f"{RESERVED_PREFIX}row"
+    exploded = pairs.rows.select(F.explode(sides).alias(row))
+    return exploded.where(F.col(row).isNotNull()).select(f"{row}.*")
+
+
+def _each(pairs: _Pairs) -> tuple[DataFrame, DataFrame]:
     return (
-        apart.select(F.explode(sides).alias(row)).where(F.col(row).isNotNull()).select(f"{row}.*")
+        pairs.rows.where(pairs.comes).select(*pairs.new),
+        pairs.rows.where(pairs.goes).select(*pairs.old),
     )
 
 

@@ -24,7 +24,14 @@ from dynamic_tables.lake.differing import changes_by_files, has_feed
 from dynamic_tables.lake.extent import Extent
 from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone, told
 from dynamic_tables.lake.files import rows_at
-from dynamic_tables.lake.holding import Holder, Kept, checkpointed, is_empty, keep_computed
+from dynamic_tables.lake.holding import (
+    SIDES,
+    Holder,
+    Kept,
+    checkpointed,
+    is_empty,
+    keep_computed,
+)
 from dynamic_tables.lake.log import RENAMING_OPERATIONS
 from dynamic_tables.lake.plans import moved_names, same_types
 from dynamic_tables.lake.pruning import Pruning
@@ -265,16 +272,19 @@ class Maintenance:
         keys = [key_column(n) for n in range(len(groups))]
         leaves.learn(MERGED.parts, made, keys)
         stored = leaves.nearby(self._stored, MERGED.parts, groups, self._prunes_stored)
-        if found.joined and found.beside and not made.is_local and bags.is_flat(stored):
+        joins = found.joined and found.beside and bags.is_flat(stored)
+        if joins and not made.is_local:
             self._only(stored, made, keys).createOrReplaceTempView(STORED)
-            return self._joined(found, found.joined, found.beside)
+            return self._joined(found)
         stored.createOrReplaceTempView(STORED)
         rows = self._holder.named(MERGED.rows, found.rows)
         few = made.is_local and rows.is_local
+        if joins and few:
+            rows.frame.createOrReplaceTempView(STORED)
+            return self._joined_here(found)
         self._holder.named(MERGED.groups, found.groups, of_few=few)
         new = self._typed(found.merged)
-        keys = self._holder.sql(found.keys)
-        keys.createOrReplaceTempView(MERGED.keys)
+        keys = self._keys_of(found)
         if not is_empty(keys):
             few = False
             self._named_keys(keys, made)
@@ -299,19 +309,49 @@ class Maintenance:
             keys.createOrReplaceTempView(MERGED.keys)
         return keys
 
-    def _joined(self, found: Merge, joined: str, beside: str) -> Found:
-        """Many groups: each beside its stored row, in one pass over the stored table."""
-        groups = checkpointed(self._holder.sql(joined))
-        groups.createOrReplaceTempView(MERGED.groups)
-        known = bags.beside(self._typed(beside, OLD, COMES), OLD, COMES)
+    def _joined_here(self, found: Merge) -> Found:
+        """Few groups, each beside its stored row: what differs is made of them when it is read."""
+        assert found.joined is not None
+        groups = self._holder.named(MERGED.groups, found.joined, of_few=True)
+        keys = self._keys_of(found)
+        come, go = bags.beside_here(self._known(found), OLD, COMES)
+        if not is_empty(keys):
+            return self._with_recomputed(found, groups.frame, come.unionAll(go))
+        goes = not is_empty(go)
+        if not goes and is_empty(come):
+            return _nothing(Strategy.MERGE)
+        assert groups.is_local, "they are as many as the parts"
+        held = jvm.Held(come.unionAll(go), SIDES * groups.size, is_local=True)
+        delta = Delta(strategy=Strategy.MERGE, changes=held.size)
+        return Found(delta, Kept(held, goes=None if goes else 0))
+
+    def _known(self, found: Merge) -> DataFrame:
+        """The groups whose values are known, each beside its stored row."""
+        assert found.beside is not None
+        return self._typed(found.beside, OLD, COMES)
+
+    def _keys_of(self, found: Merge) -> DataFrame:
+        """The keys of the other groups, which need their rows."""
         keys = self._holder.sql(found.keys)
         keys.createOrReplaceTempView(MERGED.keys)
+        return keys
+
+    def _joined(self, found: Merge) -> Found:
+        """Many groups: each beside its stored row, in one pass over the stored table."""
+        assert found.joined is not None
+        groups = checkpointed(self._holder.sql(found.joined))
+        groups.createOrReplaceTempView(MERGED.groups)
+        known, keys = bags.beside(self._known(found), OLD, COMES), self._keys_of(found)
         with jvm.meanwhile(self._session, lambda: keep_computed(known)) as keeping:
             are_known = is_empty(keys)
         if are_known:
             differing = keeping.result()
             return Found(Delta(strategy=Strategy.MERGE, changes=differing.held.size), differing)
         self._holder.for_joins(keys).createOrReplaceTempView(MERGED.keys)
+        return self._with_recomputed(found, groups, known)
+
+    def _with_recomputed(self, found: Merge, groups: DataFrame, known: DataFrame) -> Found:
+        """What differs, with the groups that are computed from their rows."""
         new = self._typed(found.recomputed)
         old = groups.where(NEEDS_ROWS).select(f"{OLD}.*").where(f"{bags.PLACE} IS NOT NULL")
         apart = bags.replaced(new, old, self._plan.group_columns())

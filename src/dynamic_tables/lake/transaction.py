@@ -98,15 +98,15 @@ def replace_rows(
         def mark() -> list[Mark] | None:
             return marks_of(session, log, snapshot, difference)
 
-        everything = jvm.all_files(snapshot)
-        if everything is not None and _tells_changes(difference, jvm.items(everything)):
-            with jvm.meanwhile(session, mark) as marking:
-                added = write(with_feed=False)
-            marks = marking.result()
-        else:
+        told = _all_tell(difference, snapshot)
+        if told is None:
             marks = mark()
             told = _tells_changes(difference, [mark.file for mark in marks or ()])
             added = write(with_feed=not told) if marks is not None else []
+        else:
+            with jvm.meanwhile(session, mark) as marking:
+                added = write(with_feed=not told)
+            marks = marking.result()
         if marks is None:
             return False
         _count(session, transaction, added, marks)
@@ -243,13 +243,20 @@ def _with_tags(session: SparkSession, actions: Iterable[Java], tag: str) -> list
     ]
 
 
+def _all_tell(difference: Kept, snapshot: Java) -> bool | None:
+    """As `_tells_changes`, whichever files are marked; None: it depends on them."""
+    if difference.held.is_local:
+        return False
+    everything = jvm.all_files(snapshot)
+    told = everything is not None and _tells_changes(difference, jvm.items(everything))
+    return True if told else None
+
+
 def _tells_changes(difference: Kept, files: Iterable[Java]) -> bool:
     """Whether the marked files tell readers of the change feed well enough what came and went.
 
     Then Delta reads every one of them for the rows that went, and twice if it was marked before.
     """
-    if difference.held.is_local:
-        return False
     read = sum(
         (2 if file.deletionVector() else 1) * (jvm.option(file.numPhysicalRecords()) or 0)
         for file in files
