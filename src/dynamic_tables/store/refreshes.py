@@ -50,7 +50,7 @@ from dynamic_tables.store.records import (
 )
 
 # Who came second says nothing about the table, and must not change what the first one wrote.
-NOT_ABOUT_THE_TABLE = frozenset({Reason.HELD, Reason.TAKEN_OVER})
+NOT_ABOUT_THE_TABLE = frozenset({Reason.HELD, Reason.TAKEN_OVER, Reason.NO_EXCLUSION})
 
 Failures = Literal["reset", "count", "keep"]
 
