@@ -3,8 +3,8 @@ the lake.
 
 Order matters for a crash in between. A new table is written to the store first, together with the
 claim under which it is loaded; when that expires, the next refresh finds and loads it. A changed
-definition is written to the lake first: the larger revision wins wherever it is found. A dropped
-table leaves the store last, so that DROP can be repeated.
+definition is written to the store first, which refuses who has lost the claim; the next refresh
+brings the lake in line. So does a dropped table leave the store before the lake.
 """
 
 from __future__ import annotations
@@ -251,9 +251,9 @@ class Declarations:
         check_column_names(old, new)
         self._say(self._cost(old, analysis, same_query=same_query))
         with claimed(self._context, old, new_refresh_id()) as claim:
-            self._write(old, new)
+            self._write(old, new, claim)
             report = self._rebuilt(old, new, claim)
-        self._lake.apply_layout(new, old.options.changed(new.options))
+            self._lake.apply_layout(new, old.options.changed(new.options))
         return Declared(table=new.name, did="redefined", report=report, notes=_notes(analysis))
 
     def _rebuilt(self, old: Definition, new: Definition, claim: Claim) -> RefreshReport | None:
@@ -263,7 +263,7 @@ class Declarations:
             return self._load(new, claim, forced=Strategy.FULL, otherwise=kept)
         except BaseException as error:  # Ctrl-C too must leave the definition that fits the rows
             self._check_kept(new, claim, error)
-            self._write(new, replace(old, revision=new.revision + 1))
+            self._write(new, replace(old, revision=new.revision + 1), claim)
             raise
 
     def _cost(self, old: Definition, analysis: Analysis, *, same_query: bool) -> str:
@@ -293,27 +293,19 @@ class Declarations:
         self._lake.check_options(old.name, options)
         check_options(old.name, options, old.columns)
         new = replace(old, options=options, revision=old.revision + 1)
-        self._save(old, new)
-        self._lake.apply_layout(new, old.options.changed(options))
+        with claimed(self._context, old, "alter") as claim:
+            self._write(old, new, claim)
+            self._lake.apply_layout(new, old.options.changed(options))
         return Declared(table=new.name, did="altered")
 
-    def _save(self, old: Definition, new: Definition) -> None:
-        """Replace a definition, unless somebody else changes or refreshes the table right now."""
-        with claimed(self._context, old, "alter"):
-            self._write(old, new)
-
-    def _write(self, old: Definition, new: Definition) -> None:
-        """The lake first: the larger revision wins wherever it is found."""
-        present = self._store.table_by_id(old.table_id)
-        if present is None or present.definition.revision >= new.revision:
-            raise Held(
-                "another process changed the definition meanwhile; this one changed nothing",
-                reason=Reason.TAKEN_OVER,
-                about=str(old.name),
-                hint="look at the table as it is now, then repeat the statement",
-            )
-        self._lake.save_definition(new)
-        self._store.update_definition(new)
+    def _write(self, old: Definition, new: Definition, claim: Claim) -> None:
+        """The store first: what it does not accept must not be found in the lake."""
+        self._store.update_definition(claim, new)
+        try:
+            self._lake.save_definition(new)
+        except BaseException:  # Ctrl-C too must leave the definition that the lake has
+            self._store.update_definition(claim, replace(old, revision=new.revision + 1))
+            raise
 
     # RENAME, DROP
 
@@ -331,14 +323,16 @@ class Declarations:
         new = replace(old, name=new_name, revision=old.revision + 1)
         hearts = Heartbeats(self._context)
         with hearts.beating(), ExitStack() as claims:
-            for definition in (old, *children):
+            held = [
                 claims.enter_context(claimed(self._context, definition, "rename", hearts))
-            self._write(old, new)
+                for definition in (old, *children)
+            ]
+            self._write(old, new, held[0])
             self._lake.unpublish(old)
             if state.build is not None:
                 self._lake.publish(new)
-            for before, after in zip(children, rewritten, strict=True):
-                self._write(before, after)
+            for before, after, claim in zip(children, rewritten, held[1:], strict=True):
+                self._write(before, after, claim)
         return Declared(table=new_name, did="renamed")
 
     def drop(self, state: TableState, *, cascade: bool) -> list[TableName]:

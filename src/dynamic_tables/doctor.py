@@ -189,7 +189,7 @@ def _drivers(place: str, *, one_driver: bool) -> Check:
         name="other writers",
         ok=True,
         detail=f"{place} {detail}",
-        hint="one worker, or Delta's S3DynamoDBLogStore (spark.delta.logStore.s3a.impl)"
+        hint="one process at a time, or Delta's S3DynamoDBLogStore (spark.delta.logStore.s3a.impl)"
         if one_driver
         else None,
     )

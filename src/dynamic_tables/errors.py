@@ -150,11 +150,12 @@ class RefreshFailed(DynamicTablesError):
 
     @property
     def exit_code_for_cli(self) -> int:
-        """5 when nothing worse than a held table happened, 4 when rules of the user's refused."""
+        """5 when nothing worse than a held table happened, 4 when rules refused."""
         reasons = {record.reason for record in self.report.failed}
         if reasons <= {Reason.HELD}:
             return Held.exit_code
-        return Refused.exit_code if reasons <= BY_POLICY else self.exit_code
+        refused = reasons <= {*BY_POLICY, Reason.NO_EXCLUSION}
+        return Refused.exit_code if refused else self.exit_code
 
 
 class SetupError(DynamicTablesError):

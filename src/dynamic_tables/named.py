@@ -43,10 +43,12 @@ class Named:
 
     def place(self, name: str) -> str:
         """Where a dynamic table is stored; any other table is known by its name."""
-        if "/" in name:
-            return name
-        state = self._store.table(self._qualified(name).key)
+        state = self.dynamic(name)
         return state.definition.location if state is not None else name
+
+    def dynamic(self, name: str) -> TableState | None:
+        """The dynamic table; None: another table, or a place."""
+        return None if "/" in name else self._store.table(self._qualified(name).key)
 
     def _qualified(self, name: str | Parts) -> TableName:
         parts = name if isinstance(name, tuple) else split_name(name)

@@ -21,8 +21,8 @@ from dynamic_tables.errors import DynamicTablesError, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Action, Outcome, RefreshRecord, TableState
 from dynamic_tables.reasons import Reason
-from dynamic_tables.refresh.claims import BEATS_PER_EXPIRY, Heartbeats
-from dynamic_tables.refresh.context import Context, SliceNews, is_dead
+from dynamic_tables.refresh.claims import BEATS_PER_EXPIRY, Heartbeats, release_dead
+from dynamic_tables.refresh.context import Context, SliceNews
 from dynamic_tables.refresh.failures import record_failure
 from dynamic_tables.refresh.refusals import defect, engine_gone, sentence, upstream_failed
 from dynamic_tables.refresh.run import GraphRefresh, Request
@@ -93,7 +93,6 @@ class Worker:
     def drain(self) -> list[RefreshRecord]:
         """Refresh what is due now, in this thread, and return."""
         with self._counted(), self._hearts.beating():
-            self._release_dead()
             self.ask()
             self._looks = False
             self._let_others_look()
@@ -126,7 +125,7 @@ class Worker:
             self._store.enter(me)
 
     def _turn(self) -> None:
-        self._release_dead()
+        release_dead(self._context)
         me = self._context.claimant
         if not self._store.leads(me.owner):
             return
@@ -195,8 +194,8 @@ class Worker:
     def _counted(self) -> Generator[None]:
         """Be among the workers, from a thread of its own, until the end."""
         me = self._context.claimant
+        release_dead(self._context)
         self._store.enter(me)
-        self._check_alone()
         ended = threading.Event()
 
         def stay() -> None:
@@ -224,52 +223,19 @@ class Worker:
 
     def _stay(self) -> None:
         """One heartbeat. Who hangs while it looks lets another one look; who was taken for gone
-        may not be alone any more."""
+        may be refused now, where there may be one driver only."""
         me, since = self._context.claimant, self._looks_since
-        stayed = self._store.stay(me, self._doing_now())
+        try:
+            self._store.stay(me, self._doing_now())
+        except Refused:
+            self.stop()
+            raise
         if since is not None and time.monotonic() - since > me.expires_s:
             self._store.enter(me)  # at the end of the row
         self._let_others_look()
-        if not stayed:
-            try:
-                self._check_alone()
-            except Refused:
-                self.stop()
-                raise
-
-    def _check_alone(self) -> None:
-        """Of two that come at once, the first stays."""
-        me = self._context.owner
-        first = self._store.workers()[0]
-        if (first.host, first.pid) != (me.host, me.pid) and self._context.lake.one_driver:
-            self._store.leave(self._context.claimant.owner)
-            raise Refused(
-                f"process {first.pid} on {first.host} works on this lake, which lies on S3:"
-                " two drivers may lose each other's commits there",
-                reason=Reason.NO_EXCLUSION,
-                about="worker",
-                hint="use one worker, or Delta's S3DynamoDBLogStore"
-                " (spark.delta.logStore.s3a.impl)",
-            )
 
     def _doing_now(self) -> str | None:
         return ", ".join(sorted(self._doing.copy().values())) or None
-
-    def _release_dead(self) -> None:
-        """What processes of this host held that are gone need not expire first."""
-        here = self._context.owner.host
-        for claim in self._store.claims():
-            if claim.host == here and is_dead(here, claim.pid):
-                self._store.hand_back(claim)
-        for subtask in self._store.subtasks():
-            held = subtask.status == "claimed" and subtask.host == here
-            if held and subtask.pid is not None and is_dead(here, subtask.pid):
-                self._store.fail_subtask(
-                    subtask, Reason.SUBTASKS_LOST.value, "its worker died", final=False
-                )
-        for worker in self._store.workers():
-            if worker.host == here and is_dead(here, worker.pid):
-                self._store.leave(worker.owner)
 
     # Asking
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -126,6 +127,66 @@ def test_an_alterer_that_was_taken_for_dead_takes_nothing_back(tables: dt.Dynami
     tables.sql("INSERT INTO orders VALUES (2, 20)")
     assert {record.outcome for record in worker(tables).drain()} == {"done"}
     assert tables.read("fresh").fetchall() == [(20,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER DYNAMIC TABLE fresh SET TARGET_LAG = '1 hour'",
+        "ALTER DYNAMIC TABLE fresh RENAME TO stale",
+        f"CREATE OR ALTER DYNAMIC TABLE fresh AS {SUM}",
+        "REFRESH DYNAMIC TABLE fresh",
+    ],
+)
+def test_who_was_taken_for_dead_changes_no_definition(
+    tables: dt.DynamicTables, statement: str
+) -> None:
+    """Neither in the store nor in the lake, where the next refresh would find it."""
+    tables.create("fresh", MAX)
+    tables.sql("ALTER TABLE orders ALTER amount TYPE BIGINT")  # a refresh retypes the column
+    tables.sql("INSERT INTO orders VALUES (2, 20)")
+    before = tables.show("fresh").definition
+    at = Step.PINNED if statement.startswith("REFRESH") else Step.CLAIMED
+    with observing(taken(tables, at)), pytest.raises(dt.DynamicTablesError) as caught:
+        tables.sql(statement)
+    assert caught.value.reason is dt.Reason.TAKEN_OVER
+    assert tables.show("fresh").definition == before
+    assert tables.lake.standing(before).definition == before
+
+
+def test_a_name_that_was_taken_meanwhile_is_not_found_in_the_lake(tables: dt.DynamicTables) -> None:
+    tables.create("fresh", SUM)
+    before = tables.show("fresh").definition
+    name = replace(before.name, name="taken")
+
+    def rival(step: Step, _table: str) -> None:
+        if step is Step.CLAIMED:
+            tables.store.create_table(replace(before, name=name, table_id="other"))
+
+    with observing(rival), pytest.raises(dt.InvalidInput) as caught:
+        tables.alter("fresh", rename_to="taken")
+    assert caught.value.reason is dt.Reason.ALREADY_EXISTS
+    assert tables.lake.standing(before).definition == before
+    tables.refresh("fresh")
+
+
+def test_a_definition_that_the_lake_does_not_take_is_taken_back(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.create("fresh", SUM)
+    before = tables.show("fresh").definition
+
+    def fails(_definition: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables.lake, "save_definition", fails)
+        with pytest.raises(KeyboardInterrupt):
+            tables.alter("fresh", target_lag="1 hour")
+    assert tables.show("fresh").definition == replace(before, revision=before.revision + 2)
+    tables.refresh("fresh")
+    present = tables.show("fresh").definition
+    assert tables.lake.standing(present).definition == present
 
 
 def test_what_a_dead_creator_left_is_loaded_by_a_worker(tables: dt.DynamicTables) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -64,6 +64,7 @@ class Disk:
         self.tables: dict[str, Stored] = {}  # by table id
         self.staged: dict[str, dict[str, Value]] = {}  # keys and slices, by table id and place
         self.breaks = 0  # so many slices fail before one is computed
+        self.type: str | None = None  # of what queries return; None: as the table was declared
 
     def value(self, source: Source, version: int) -> Value:
         if source.dynamic_id is None:
@@ -81,6 +82,11 @@ class Disk:
         if not self.tables[source.dynamic_id].is_grouped:
             return value
         return next(row for row in value[1:] if row[0] == key)
+
+    def columns(self, definition: Definition) -> tuple[Column, ...]:
+        """What its query returns now; with other types, a refresh changes the definition."""
+        declared = definition.stored_columns
+        return tuple(replace(column, type=self.type or column.type) for column in declared)
 
     def affected(self, source: Source, since: int, to: int) -> set[int | None]:
         """The keys that a source touches between two versions."""
@@ -134,6 +140,7 @@ class MemoryLake:
 
     faults = (OSError,)
     can_slice = True
+    one_driver = False
 
     def __init__(self, disk: Disk, pass_gate: Callable[[], None]) -> None:
         self._disk, self._pass_gate = disk, pass_gate
@@ -180,7 +187,9 @@ class MemoryLake:
         return None
 
     def save_definition(self, definition: Definition) -> None:
-        self._disk.tables[definition.table_id].definition = definition
+        self._pass_gate()
+        stored = self._disk.tables[definition.table_id]
+        stored.definition = max(stored.definition, definition, key=lambda item: item.revision)
 
     def standing(self, definition: Definition) -> Standing:
         self._pass_gate()
@@ -230,13 +239,14 @@ class MemoryArea:
         self.affected: set[int | None] | None = None  # keys, if several workers share them
 
     def compute(self, definition: Definition, pins: Sequence[Pin], _instant: datetime) -> OneRow:
+        columns = self._disk.columns(definition)
         if definition.query == GROUPED:
-            return self.rows_of(definition, KEYS, pins)
+            return replace(self.rows_of(definition, KEYS, pins), columns=columns)
         read = [
             self._disk.value(source, pin.version)
             for source, pin in zip(definition.sources, pins, strict=True)
         ]
-        return OneRow(definition.stored_columns, (definition.name.name, *read))
+        return OneRow(columns, (definition.name.name, *read))
 
     def rows_of(
         self, definition: Definition, keys: Iterable[int | None], pins: Sequence[Pin]

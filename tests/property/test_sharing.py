@@ -237,7 +237,9 @@ def test_who_coordinates_by_hand_and_dies_has_a_successor(world: World) -> None:
     for state in world.store.tables():
         by_hand = replace(state.definition.options, trigger_on_change=False)
         changed = replace(state.definition, options=by_hand, revision=2)
-        world.store.update_definition(changed)
+        claim = world.store.claim(changed.table_id, "alter", someone(0))
+        world.store.update_definition(claim, changed)
+        world.store.release(claim)
     looks = Worker(context(world), slots=1, say=print)
 
     def dies(step: SliceStep, _table: str) -> None:

@@ -42,7 +42,7 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, Owner
 from dynamic_tables.refresh.states import FENCE
 from dynamic_tables.settings import load_settings
-from dynamic_tables.store import Store, open_store
+from dynamic_tables.store import Claim, Store, open_store
 from dynamic_tables.worker import Worker
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ SKEW_H = (-1, 0, 1)  # the workers' own clocks
 WRITES = frozenset({
     "claim", "claim_next", "open_intent", "drop_intent", "record", "adopt_build", "finish",
     "hand_back", "release", "withdraw", "open_slices", "look_at_slices", "claim_subtask",
-    "complete_subtask", "fail_subtask",
+    "complete_subtask", "fail_subtask", "update_definition",
 })  # fmt: skip
 
 
@@ -75,7 +75,7 @@ class Process:
         self._go, self._parked = threading.Semaphore(0), threading.Semaphore(0)
         self.context = Context(
             lake=cast("Any", MemoryLake(world.disk, self.pass_gate)),
-            store=cast("Any", Gated(world.store, self.pass_gate)),
+            store=cast("Any", Gated(world, self.pass_gate)),
             settings=world.settings,
             clock=lambda: world.now + timedelta(hours=SKEW_H[number]),
             owner=Owner(host=f"simulated-{number}", pid=1),
@@ -135,8 +135,8 @@ class Process:
 class Gated:
     """The store as one process sees it: each write waits for its turn."""
 
-    def __init__(self, store: Store, pass_gate: Any) -> None:
-        self._store, self._pass_gate = store, pass_gate
+    def __init__(self, world: World, pass_gate: Any) -> None:
+        self._world, self._store, self._pass_gate = world, world.store, pass_gate
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -147,7 +147,10 @@ class Gated:
 
         def gated(*args: Any, **kwargs: Any) -> Any:
             self._pass_gate()
-            return method(*args, **kwargs)
+            done = method(*args, **kwargs)
+            if name == "update_definition":
+                self._world.changed_by(args[0])
+            return done
 
         return gated
 
@@ -170,6 +173,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.now, self.disk = START, Disk()
+        self.usurped: list[Claim] = []  # claims that were lost, and changed a definition
         self.settings = load_settings(
             {"claim_expires_s": EXPIRES_S, "threads": 1, "failures_until_suspended": 100},
             environment={},
@@ -199,6 +203,11 @@ class World:
 
     def _clock_text(self) -> str:
         return self.now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{self.now.microsecond // 1000:03d}"
+
+    def changed_by(self, claim: Claim) -> None:
+        """A definition was changed under this claim."""
+        if claim.token not in {held.token for held in self.store.claims()}:
+            self.usurped.append(claim)
 
     def plain_worker(self) -> Worker:
         """One that nobody stops."""
@@ -253,6 +262,11 @@ class Simulation(RuleBasedStateMachine):
         for _ in range(versions):
             self.world.now += timedelta(milliseconds=1)
             self.world.disk.bases[base].append(self.world.now)
+
+    @rule(type_=st.sampled_from(["int", "bigint", "double"]))
+    def retype(self, type_: str) -> None:
+        """What queries return has another type: who recomputes a table changes its definition."""
+        self.world.disk.type = type_
 
     @rule()
     def ask(self) -> None:
@@ -326,6 +340,15 @@ class Simulation(RuleBasedStateMachine):
             for older, newer in pairwise(cuts):
                 assert all(newer[key] >= version for key, version in older.items())
 
+    @invariant()
+    def who_lost_its_claim_changes_no_definition(self) -> None:
+        """Neither in the store nor in the lake, which has none that the store did not accept."""
+        assert self.world.usurped == []
+        for state in self.world.store.tables():
+            stored = self.world.disk.tables.get(state.definition.table_id)
+            if stored is not None and stored.definition != state.definition:
+                assert stored.definition.revision < state.definition.revision
+
     def teardown(self) -> None:
         """Whatever happened: all workers end, another one goes on, and everything is up to date."""
         try:
@@ -357,6 +380,7 @@ class Simulation(RuleBasedStateMachine):
             stored = world.disk.tables[state.definition.table_id]
             found = stored.values[state.build.version]
             assert found == world.expected(state.definition.table_id, state.build.cut)
+            assert stored.definition == state.definition
             assert world.store.intent(state.definition.table_id) is None
             assert (state.status, state.failure) == ("active", None)
         assert world.store.pending() == world.store.claims() == world.store.subtasks() == []

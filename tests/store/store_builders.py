@@ -144,8 +144,11 @@ def no_data(sequence: int, **changes: Any) -> RefreshRecord:
     return record(sequence, strategy=Strategy.NO_DATA, reason=Reason.NOT_MOVED, **changes)
 
 
-def claimant(pid: int = 1, host: str = "here", expires_s: float = 60.0) -> Claimant:
-    return Claimant(owner=f"{host}:{pid}:x", host=host, pid=pid, expires_s=expires_s)
+def claimant(
+    pid: int = 1, host: str = "here", expires_s: float = 60.0, *, alone: bool = False
+) -> Claimant:
+    owner = f"{host}:{pid}:x"
+    return Claimant(owner=owner, host=host, pid=pid, expires_s=expires_s, alone=alone)
 
 
 def request(table: str = "by_customer", refresh_id: str = "wave-1", at: int = 7) -> WantedRefresh:

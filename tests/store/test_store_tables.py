@@ -13,7 +13,7 @@ from dynamic_tables.errors import Held, InvalidInput, Refused
 from dynamic_tables.model import Status, utc_now
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
-from dynamic_tables.store import Registered, Store
+from dynamic_tables.store import Claim, Registered, Store
 
 HOSTILE = "a'b\"c`d;-- \\ %s :x ? {} \u00e4\u6f22\U0001f600\n\t.z"
 
@@ -54,13 +54,15 @@ def test_a_definition_over_a_dropped_parent_is_refused_and_leaves_nothing(store:
     assert store.read_rows("dependencies")[1] == []
 
 
-def test_a_change_takes_name_fingerprint_and_dependencies_along(store: Store, table: str) -> None:
+def test_a_change_takes_name_fingerprint_and_dependencies_along(
+    store: Store, claim: Claim, table: str
+) -> None:
     parent = make.definition("parent")
     store.create_table(parent)
     changed = make.definition(
         parents=(parent,), name=make.name("renamed"), fingerprint="f2", revision=2
     )
-    store.update_definition(replace(changed, table_id=table))
+    store.update_definition(claim, replace(changed, table_id=table))
     assert store.table(make.name().key) is None
     state = store.table(make.name("renamed").key)
     assert state is not None
@@ -76,29 +78,47 @@ def test_a_change_takes_name_fingerprint_and_dependencies_along(store: Store, ta
 
 
 @pytest.mark.parametrize("revision", [2, 1])
-def test_the_slower_of_two_changes_is_refused(store: Store, table: str, revision: int) -> None:
+def test_the_slower_of_two_changes_is_refused(store: Store, claim: Claim, revision: int) -> None:
     first = make.definition(revision=2, fingerprint="first")
-    store.update_definition(first)
-    store.update_definition(first)  # a repetition is no change
+    store.update_definition(claim, first)
+    store.update_definition(claim, first)  # a repetition is no change
     with pytest.raises(Held) as caught:
-        store.update_definition(make.definition(revision=revision, fingerprint="second"))
+        store.update_definition(claim, make.definition(revision=revision, fingerprint="second"))
     assert caught.value.reason is Reason.TAKEN_OVER
-    state = store.table_by_id(table)
+    state = store.table_by_id(claim.table_id)
     assert state is not None
     assert state.definition == first
 
 
-def test_renaming_to_a_taken_name_is_refused(store: Store, table: str) -> None:
+def test_who_lost_the_claim_changes_no_definition(store: Store, table: str) -> None:
+    parent = make.definition("parent")
+    store.create_table(parent)
+    lost = store.claim(table, "r1", make.claimant(1))
+    before = store.read_rows("dynamic_tables"), store.read_rows("dependencies")
+    new = store.claim(table, "r2", make.claimant(2), lambda *_: True)
+    changed = make.definition(parents=(parent,), fingerprint="f2", revision=2)
+    with pytest.raises(Held) as caught:
+        store.update_definition(lost, changed)
+    assert (caught.value.reason, caught.value.about) == (Reason.TAKEN_OVER, "sales.by_customer")
+    assert (store.read_rows("dynamic_tables"), store.read_rows("dependencies")) == before
+    store.update_definition(new, changed)
+    store.release(new)
+    with pytest.raises(Held):
+        store.update_definition(new, replace(changed, revision=3))
+
+
+def test_renaming_to_a_taken_name_is_refused(store: Store, claim: Claim) -> None:
     store.create_table(make.definition("other"))
     with pytest.raises(InvalidInput) as caught:
-        store.update_definition(make.definition(name=make.name("OTHER"), revision=2))
+        store.update_definition(claim, make.definition(name=make.name("OTHER"), revision=2))
     assert caught.value.reason is Reason.ALREADY_EXISTS
 
 
-def test_a_change_of_an_unknown_table_is_refused(store: Store) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        store.update_definition(make.definition(revision=2))
-    assert caught.value.reason is Reason.UNKNOWN_TABLE
+def test_a_change_of_a_dropped_table_is_refused(store: Store, claim: Claim) -> None:
+    store.delete_table(claim.table_id)
+    with pytest.raises(Held) as caught:
+        store.update_definition(claim, make.definition(revision=2))
+    assert caught.value.reason is Reason.TAKEN_OVER
 
 
 def test_a_parent_stays_as_long_as_it_has_children(store: Store) -> None:

@@ -74,6 +74,7 @@ class SparkLake(StoredTables, SourceTables):
         self._read: dict[str, dict[str, Found]] = {}  # texts by fingerprint, which has the settings
         self._counted: dict[str, Counted] = {}  # by table id
         self._under_way = UnderWay()
+        self.one_driver = _is_plain_s3(spark, warehouse)  # once: heartbeats outlive an engine
         self._plans = Plans(
             self._opaque, dialect=DIALECT, refusals=AnalysisException, headline=headline
         )
@@ -179,12 +180,6 @@ class SparkLake(StoredTables, SourceTables):
 
     def close(self) -> None:
         """The session is the user's, or the process's: it stays."""
-
-    @property
-    def one_driver(self) -> bool:
-        place = self._warehouse or self.spark.conf.get("spark.sql.warehouse.dir") or ""
-        scheme = place.partition("://")[0]
-        return is_plain_s3(place, self.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None))
 
     @property
     def can_slice(self) -> bool:
@@ -421,3 +416,9 @@ def _canonical(
         return name.key if source is None else quote(f"@{source.table_id}")
 
     return rewrite(query, reading.found[query].tables, named)
+
+
+def _is_plain_s3(spark: SparkSession, warehouse: str | None) -> bool:
+    place = warehouse or spark.conf.get("spark.sql.warehouse.dir") or ""
+    scheme = place.partition("://")[0]
+    return is_plain_s3(place, spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None))

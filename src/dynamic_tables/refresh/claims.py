@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, SetupError
+from dynamic_tables.model import TableState
+from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, is_dead
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim, Subtask
@@ -25,17 +27,27 @@ def claimed(
 
     `hearts` that beat anyway keep the claim; without them it gets a heartbeat of its own.
     """
-    _release_left(context)
+    _make_room(context)
     claim = context.store.claim(definition.table_id, refresh_id, context.claimant, is_dead)
     with _kept(context, definition, claim, hearts):
         reached(Step.CLAIMED, str(definition.name))
         yield claim
 
 
+def claimed_if_alone(
+    context: Context, state: TableState | None, what: str
+) -> AbstractContextManager[Claim | None]:
+    """What changes no row goes on beside refreshes, but where two drivers may lose each other's
+    commits; tables that are not ours have no claim."""
+    if state is None or not context.lake.one_driver:
+        return nullcontext()
+    return claimed(context, state.definition, what)
+
+
 @contextmanager
 def created(context: Context, definition: Definition, refresh_id: str) -> Generator[Claim]:
     """Declare a table and hold it from the first moment: no worker may load it half-made."""
-    _release_left(context)
+    _make_room(context)
     claim = context.store.create_claimed(definition, refresh_id, context.claimant)
     with _kept(context, definition, claim, None):
         yield claim
@@ -56,9 +68,28 @@ def _kept(
     reached(Step.RELEASED, str(definition.name))
 
 
-def _release_left(context: Context) -> None:
+def _make_room(context: Context) -> None:
+    """Give back what an ended refresh of ours still holds. Where there may be one driver only, a
+    dead one of this host counts no more."""
     for left in list(context.unreleased):
         _release(context, left)
+    if context.lake.one_driver:
+        release_dead(context)
+
+
+def release_dead(context: Context) -> None:
+    """What processes of this host held that are gone need not expire first."""
+    store, here = context.store, context.owner.host
+    for claim in store.claims():
+        if claim.host == here and is_dead(here, claim.pid):
+            store.hand_back(claim)
+    for subtask in store.subtasks():
+        held = subtask.status == "claimed" and subtask.host == here
+        if held and subtask.pid is not None and is_dead(here, subtask.pid):
+            store.fail_subtask(subtask, Reason.SUBTASKS_LOST.value, "its worker died", final=False)
+    for worker in store.workers():
+        if worker.host == here and is_dead(here, worker.pid):
+            store.leave(worker.owner)
 
 
 def _release(context: Context, claim: Claim) -> None:

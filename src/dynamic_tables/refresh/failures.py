@@ -15,6 +15,7 @@ NOT_COUNTED = frozenset(
     {
         Reason.HELD,
         Reason.TAKEN_OVER,
+        Reason.NO_EXCLUSION,
         Reason.INTERRUPTED,
         Reason.UPSTREAM_FAILED,
         Reason.SUSPENDED,

@@ -68,15 +68,16 @@ class Recovery:
         return with_hidden(definition, hidden)
 
     def _settle_definition(self, state: TableState, standing: Standing) -> None:
-        """The largest revision counts, wherever it is found; store and lake are brought to it."""
+        """The largest revision counts, wherever it is found; store and lake are brought to it, the
+        store first: it refuses who has lost the claim."""
         kept, stored = state.definition, standing.definition
         newest = max(self._writer.order.definition, kept, stored, key=lambda d: d.revision)
         newest = self._with_parents(newest)
         self._writer.definition = newest
+        if newest.revision > kept.revision:
+            self._store.update_definition(self._claim, newest)
         if newest.revision > stored.revision:
             self._lake.save_definition(newest)
-        if newest.revision > kept.revision:
-            self._store.update_definition(newest)
 
     def _state(self) -> TableState:
         state = self._store.table_by_id(self._definition.table_id)

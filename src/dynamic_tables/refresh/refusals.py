@@ -28,10 +28,10 @@ def upstream_failed(definition: Definition, record: RefreshRecord) -> DynamicTab
             about=str(definition.name),
             hint=f"ALTER DYNAMIC TABLE {record.table} RESUME",
         )
-    reason = Reason.HELD if record.reason is Reason.HELD else Reason.UPSTREAM_FAILED
+    kept_away = record.reason in (Reason.HELD, Reason.NO_EXCLUSION)
     return Held(
         f"it reads {record.table}, which was not refreshed",
-        reason=reason,
+        reason=record.reason if kept_away else Reason.UPSTREAM_FAILED,
         about=str(definition.name),
         hint=f"see the error of {record.table}",
     )

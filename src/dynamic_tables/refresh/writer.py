@@ -222,8 +222,8 @@ class TableWriter:
 
     def redefine(self, **changes: Any) -> None:
         self.definition = replace(self.definition, **changes, revision=self.definition.revision + 1)
+        self._store.update_definition(self._claim, self.definition)
         self._lake.save_definition(self.definition)
-        self._store.update_definition(self.definition)
 
     def record(
         self,

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
 from dynamic_tables.errors import Held
 from dynamic_tables.reasons import Reason
-from dynamic_tables.store import schema, tables
+from dynamic_tables.store import schema, tables, workers
 from dynamic_tables.store.engine import database_now, next_number, now, upsert
 from dynamic_tables.store.records import Claim, Claimant, claim_of
 
@@ -36,9 +36,13 @@ def take(
         dead = _is_dead(rival, claimant, is_owner_dead)
         if not dead:
             raise _held(rival, name)
+    if claimant.alone:
+        workers.sweep(connection)
+    token = next_number(connection)
+    workers.check_alone(connection, claimant, name)
     claim = Claim(
         table_id=table_id,
-        token=next_number(connection),
+        token=token,
         owner=claimant.owner,
         host=claimant.host,
         pid=claimant.pid,

@@ -55,6 +55,7 @@ class Claimant:
     host: str
     pid: int
     expires_s: float  # without a heartbeat for so long, others may take over
+    alone: bool = False  # the lake bears no second process that commits to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ from dynamic_tables.store.records import (
 )
 
 # Who came second says nothing about the table, and must not change what the first one wrote.
-NOT_ABOUT_THE_TABLE = frozenset({Reason.HELD, Reason.TAKEN_OVER})
+NOT_ABOUT_THE_TABLE = frozenset({Reason.HELD, Reason.TAKEN_OVER, Reason.NO_EXCLUSION})
 
 Failures = Literal["reset", "count", "keep"]
 
@@ -63,7 +63,7 @@ _history = schema.refresh_history
 
 def open_intent(connection: Connection, claim: Claim, intent: Intent) -> Intent:
     """Write the intent, or find the same one open: its first writer's refresh id stays."""
-    row = _lock_claimed(connection, claim, intent.table_id)
+    row = lock_claimed(connection, claim, intent.table_id)
     found = open_one(connection, intent.table_id)
     if found is not None:
         if replace(intent, refresh_id=found.refresh_id, slicing=found.slicing) != found:
@@ -90,7 +90,7 @@ def open_one(connection: Connection, table_id: str) -> Intent | None:
 
 
 def drop_intent(connection: Connection, claim: Claim, sequence: int) -> bool:
-    row = _lock_claimed(connection, claim, claim.table_id)
+    row = lock_claimed(connection, claim, claim.table_id)
     return _close(connection, claim.table_id, row["name"], sequence)
 
 
@@ -189,7 +189,8 @@ def lateness(
     return first, int(total)
 
 
-def _lock_claimed(connection: Connection, claim: Claim, table_id: str) -> Row:
+def lock_claimed(connection: Connection, claim: Claim, table_id: str) -> Row:
+    """The row of the table, ours until the transaction ends, if the claim has not been replaced."""
     row = tables.lock_if_there(connection, table_id)
     name = table_id if row is None else row["name"]
     _check_about(claim, table_id, name)

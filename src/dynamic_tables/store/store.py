@@ -92,10 +92,12 @@ class Store:
         except IntegrityError:
             raise self._why_not(definition) from None
 
-    def update_definition(self, definition: Definition) -> None:
-        """Replace it by a definition of a larger revision; Held TAKEN_OVER if another was first."""
+    def update_definition(self, claim: Claim, definition: Definition) -> None:
+        """Replace it by a definition of a larger revision; Held TAKEN_OVER, and nothing is
+        written, if another was first or the claim has been replaced."""
         try:
             with writing(self._engine) as connection:
+                refreshes.lock_claimed(connection, claim, definition.table_id)
                 tables.change(connection, definition)
         except IntegrityError:
             raise self._why_not(definition) from None

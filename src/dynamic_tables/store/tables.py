@@ -62,8 +62,7 @@ def create(connection: Connection, definition: Definition) -> None:
 
 
 def change(connection: Connection, definition: Definition) -> None:
-    """Replace the definition; an older or a rival one is refused."""
-    lock(connection, definition.table_id)
+    """Replace the definition of a table that is locked; an older or a rival one is refused."""
     changed = connection.execute(
         update(_tables)
         .where(_tables.c.table_id == definition.table_id)

@@ -2,14 +2,21 @@
 
 The worker that has been there longest decides what is due. For a moment there may be two of them;
 their requests melt together.
+
+Where the lake's storage does not exclude two drivers from each other, the store does. A driver is a
+worker, or a process that holds a claim: by hand, for CREATE, for ALTER. Who becomes one draws its
+number first: the counter stays locked until the transaction ends, so of two that come at once the
+second one sees the first.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, func, or_, select, union_all, update
 
+from dynamic_tables.errors import Refused
+from dynamic_tables.reasons import Reason
 from dynamic_tables.store import schema
 from dynamic_tables.store.engine import database_now, next_number, now, upsert
 from dynamic_tables.store.records import Claimant, Worker, worker_of
@@ -22,13 +29,15 @@ _subtasks = schema.refresh_subtasks
 def enter(connection: Connection, claimant: Claimant) -> None:
     """Be counted; rows of workers that are gone are swept out."""
     instant = now(connection)
-    connection.execute(delete(_workers).where(_workers.c.expires_at <= database_now()))
+    sweep(connection)
+    number = next_number(connection)
+    check_alone(connection, claimant, "worker")
     upsert(
         connection,
         _workers,
         {
             "owner": claimant.owner,
-            "worker_no": next_number(connection),
+            "worker_no": number,
             "host": claimant.host,
             "pid": claimant.pid,
             "started_at": instant,
@@ -36,6 +45,34 @@ def enter(connection: Connection, claimant: Claimant) -> None:
             "expires_at": instant + timedelta(seconds=claimant.expires_s),
         },
     )
+
+
+def sweep(connection: Connection) -> None:
+    """Those without a heartbeat are gone; one that was only paused learns it by its next one."""
+    connection.execute(delete(_workers).where(_workers.c.expires_at <= database_now()))
+
+
+def check_alone(connection: Connection, claimant: Claimant, about: str) -> None:
+    """Refuse a second driver where there may be one only; its number is drawn already."""
+    if not claimant.alone:
+        return
+    held = _claims.c.expires_at > database_now()
+    drivers = [
+        select(_workers.c.host, _workers.c.pid),
+        select(_claims.c.host, _claims.c.pid).where(held),
+    ]
+    found = union_all(*drivers).subquery()
+    others = or_(found.c.host != claimant.host, found.c.pid != claimant.pid)
+    other = connection.execute(select(found).where(others)).first()
+    if other is not None:
+        raise Refused(
+            f"process {other.pid} on {other.host} works on this lake, which lies on S3:"
+            " two drivers may lose each other's commits there",
+            reason=Reason.NO_EXCLUSION,
+            about=about,
+            hint="one process at a time: wait until that one has ended, or stop it; or use Delta's"
+            " S3DynamoDBLogStore (spark.delta.logStore.s3a.impl)",
+        )
 
 
 def beat(connection: Connection, claimant: Claimant, doing: str | None) -> bool:

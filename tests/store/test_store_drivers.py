@@ -1,0 +1,92 @@
+"""Where two drivers may lose each other's commits, the store admits one process at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import store_builders as make
+
+from dynamic_tables.errors import Refused
+from dynamic_tables.reasons import Reason
+from dynamic_tables.store import Claimant, Store
+
+ME = make.claimant(1, alone=True)
+OTHER = make.claimant(2, "elsewhere", alone=True)
+
+COMES: dict[str, Callable[[Store, Claimant], object]] = {
+    "a worker": lambda store, me: store.enter(me),
+    "a worker that was swept out": lambda store, me: store.stay(me, None),
+    "a refresh by hand": lambda store, me: store.claim("id-by_customer", "r", me),
+    "CREATE": lambda store, me: store.create_claimed(make.definition("new"), "create", me),
+    "a request": lambda store, me: store.claim_next(me),
+}
+
+
+@pytest.fixture(autouse=True)
+def tables(store: Store, table: str) -> None:
+    store.request(make.request())
+    store.create_table(make.definition("other"))
+
+
+def contents(store: Store) -> list[object]:
+    return [store.tables(), store.claims(), store.workers(), store.pending()]
+
+
+@pytest.mark.parametrize("there", ["worker", "claim"])
+@pytest.mark.parametrize("comes", COMES)
+def test_a_second_driver_is_refused(store: Store, comes: str, there: str) -> None:
+    if there == "worker":
+        store.enter(OTHER)
+    else:
+        store.claim("id-other", "r", OTHER)
+    before = contents(store)
+    with pytest.raises(Refused) as caught:
+        COMES[comes](store, ME)
+    assert caught.value.reason is Reason.NO_EXCLUSION
+    assert "process 2 on elsewhere" in caught.value.message
+    assert contents(store) == before
+
+
+@pytest.mark.parametrize("comes", COMES)
+def test_who_shares_the_process_or_may_share_the_lake_is_admitted(store: Store, comes: str) -> None:
+    store.enter(make.claimant(1, alone=True))
+    store.claim("id-other", "r", make.claimant(1, alone=True))
+    COMES[comes](store, ME)
+    store.enter(make.claimant(2, "elsewhere"))
+
+
+@pytest.mark.parametrize("comes", COMES)
+def test_a_driver_that_is_gone_counts_no_more(store: Store, comes: str) -> None:
+    """A worker that was only paused is refused when it comes back."""
+    gone = make.claimant(2, "elsewhere", expires_s=0.02, alone=True)
+    store.enter(gone)
+    store.claim("id-other", "r", gone)
+    while store.workers() or store.holder("id-other"):
+        time.sleep(0.005)
+    COMES[comes](store, ME)
+    with pytest.raises(Refused):
+        store.stay(gone, None)
+
+
+def test_of_drivers_that_come_at_once_one_is_admitted(store: Store) -> None:
+    """Workers and refreshes by hand, each on a table of its own."""
+    for number in range(8):
+        store.create_table(make.definition(f"t{number}"))
+    together = threading.Barrier(8)
+
+    def come(number: int) -> bool:
+        me = make.claimant(number, f"host-{number}", alone=True)
+        together.wait()
+        try:
+            store.claim(f"id-t{number}", "r", me) if number % 2 else store.enter(me)
+        except Refused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(come, range(8))) == 1
+    assert len(store.claims()) + len(store.workers()) == 1
