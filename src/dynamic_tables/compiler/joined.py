@@ -39,9 +39,17 @@ class Joined:
         exact = not any(kind.startswith(LONGEST_DECIMAL) for kind in sums)
         return dialect == "spark" and bool(merging.aggregate.keys) and exact
 
-    def groups(self, emitter: Emitter, parts: str, stored: str, types: Mapping[str, str]) -> str:
+    def groups(
+        self,
+        emitter: Emitter,
+        parts: str,
+        stored: str,
+        types: Mapping[str, str],
+        *,
+        only_stored: bool = False,
+    ) -> str:
         """SQL: the new aggregates of the changed groups, and which of them need their rows; beside
-        each its stored row, a struct."""
+        each its stored row, a struct. `only_stored`: of groups that have one."""
         aggregate = self.merging.aggregate
         keys = [key_column(n) for n in range(len(aggregate.keys))]
         same = " AND ".join(
@@ -56,7 +64,8 @@ class Joined:
             items += self._added(emitter, n, fold, types)
         lost = f"COALESCE({self.merging.lost(emitter)}, 0)"
         items += [f"p.{GONE} AS {GONE}", f"p.{ODD} + {lost} AS {ODD}", f"STRUCT(q.*) AS {OLD}"]
-        inner = f"SELECT {', '.join(items)} FROM {parts} AS p LEFT JOIN {stored} AS q ON {same}"
+        join = "JOIN" if only_stored else "LEFT JOIN"
+        inner = f"SELECT {', '.join(items)} FROM {parts} AS p {join} {stored} AS q ON {same}"
         return self.merging.new_values(emitter, inner, types, OLD)
 
     def _added(

@@ -71,6 +71,7 @@ class Merge:
     merged: str  # SQL: the new rows of the others
     recomputed: str  # SQL: the new rows of those
     joined: str | None  # SQL: rows and groups at once, each beside its stored row
+    matched: str | None  # SQL: the same of groups that have one
     beside: str | None  # SQL: of them, as `merged`, with the stored rows
 
 
@@ -246,6 +247,12 @@ class DeltaPlan:
         writer = Emitter(self.dialect, now.leaves)
         joined = Joined(self.merging)
         joins = joined.is_possible(self.dialect, types)
+
+        def together(*, only_stored: bool) -> str | None:
+            if not joins:
+                return None
+            return joined.groups(writer, tables.parts, STORED, types, only_stored=only_stored)
+
         return Merge(
             parts=parts,
             rows=self.merging.stored_rows(writer, tables.parts, STORED),
@@ -253,7 +260,8 @@ class DeltaPlan:
             keys=self.merging.needing(tables.groups),
             merged=self.merging.merged(writer, tables.groups),
             recomputed=self.merging.recomputed(writer, tables.keys),
-            joined=joined.groups(writer, tables.parts, STORED, types) if joins else None,
+            joined=together(only_stored=False),
+            matched=together(only_stored=True),
             beside=joined.rows(writer, tables.groups) if joins else None,
         )
 

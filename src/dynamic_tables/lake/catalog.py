@@ -143,7 +143,17 @@ def _is_path(spark: SparkSession, name: TableName, parts: int) -> bool:
 
 
 def exists(spark: SparkSession, name: TableName) -> bool:
+    """Spark's own catalog is asked first: the general question takes ten times as long."""
+    if name.catalog.lower() == SESSION_CATALOG:
+        identifier = jvm.table_identifier(spark, name.schema, name.name)
+        if jvm.session_catalog(spark).tableExists(identifier):
+            return True
     return spark.catalog.tableExists(name.sql)
+
+
+def location(spark: SparkSession, name: TableName) -> str:
+    """Where a Delta table lies; refuses what is no Delta table."""
+    return log_of(spark, name).dataPath().toString()
 
 
 def view(spark: SparkSession, name: TableName) -> View | None:

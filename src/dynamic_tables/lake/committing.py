@@ -71,7 +71,7 @@ def apply_difference(
     are known by their places, and files were rewritten; by their values, others would be taken.
     """
     partial = definition.in_parts is not None
-    with small_queries(session, applies=kept.held.is_local):
+    with small_queries(session, applies=kept.held.is_local, rows=kept.held.size):
         if kept.only_inserts:
             new = bags.inserted(kept.held.frame)
             if not transaction.append(session, definition.location, new, stamp, partial=partial):

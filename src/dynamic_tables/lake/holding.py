@@ -37,12 +37,13 @@ class Holder:
         self._session = session
         self._persisted: list[DataFrame] = []
         self.expects_few = False  # rows, whatever is computed
+        self.changed_rows: int | None = None  # of the sources, if known
 
     def held(self, frame: DataFrame, *, of_few: bool = False, sides: int = 1) -> jvm.Held:
         """Compute a frame once; `of_few`: it reads few rows."""
         flat, at_most = bags.is_flat(frame), sides * SMALL_CHANGES
         if self.expects_few and flat:
-            with small_queries(self._session, applies=of_few):
+            with small_queries(self._session, applies=of_few, rows=self.changed_rows):
                 few = jvm.collected(frame, rows_at_most=at_most)
             if few is not None:
                 return few

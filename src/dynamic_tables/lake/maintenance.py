@@ -96,6 +96,7 @@ class Maintenance:
         if self._has_other_columns():
             return Reason.SOURCE_SCHEMA_CHANGED
         rows = self._lake.changed_rows(self._definition, self._moves)
+        self._holder.changed_rows = rows
         self._holder.expects_few = rows is not None and rows <= holding.SMALL_CHANGES
         return self._from_feeds(lambda: self._by(strategy))
 
@@ -277,11 +278,10 @@ class Maintenance:
             self._only(stored, made, keys).createOrReplaceTempView(STORED)
             return self._joined(found)
         stored.createOrReplaceTempView(STORED)
+        if joins:
+            return self._joined_here(found, made, keys)
         rows = self._holder.named(MERGED.rows, found.rows)
         few = made.is_local and rows.is_local
-        if joins and few:
-            rows.frame.createOrReplaceTempView(STORED)
-            return self._joined_here(found)
         self._holder.named(MERGED.groups, found.groups, of_few=few)
         new = self._typed(found.merged)
         keys = self._keys_of(found)
@@ -309,10 +309,10 @@ class Maintenance:
             keys.createOrReplaceTempView(MERGED.keys)
         return keys
 
-    def _joined_here(self, found: Merge) -> Found:
+    def _joined_here(self, found: Merge, made: jvm.Held, columns: Sequence[str]) -> Found:
         """Few groups, each beside its stored row: what differs is made of them when it is read."""
-        assert found.joined is not None
-        groups = self._holder.named(MERGED.groups, found.joined, of_few=True)
+        groups = self._beside_stored(found, made, columns)
+        groups.frame.createOrReplaceTempView(MERGED.groups)
         keys = self._keys_of(found)
         come, go = bags.beside_here(self._known(found), OLD, COMES)
         if not is_empty(keys):
@@ -324,6 +324,20 @@ class Maintenance:
         held = jvm.Held(come.unionAll(go), SIDES * groups.size, is_local=True)
         delta = Delta(strategy=Strategy.MERGE, changes=held.size)
         return Found(delta, Kept(held, goes=None if goes else 0))
+
+    def _beside_stored(self, found: Merge, made: jvm.Held, columns: Sequence[str]) -> jvm.Held:
+        """The parts go to the stored rows; those that find none are new groups."""
+        assert found.matched is not None
+        assert found.joined is not None
+        stored = self._session.table(STORED)
+        matched = self._holder.held(self._holder.sql(found.matched))
+        if matched.size == made.size:
+            return matched
+        rest = without_keys(made.frame, matched.frame, columns)
+        rest.createOrReplaceTempView(MERGED.parts)
+        stored.limit(0).createOrReplaceTempView(STORED)
+        new = self._holder.sql(found.joined)
+        return self._holder.held(matched.frame.unionAll(new), of_few=True)
 
     def _known(self, found: Merge) -> DataFrame:
         """The groups whose values are known, each beside its stored row."""
@@ -426,6 +440,12 @@ def of_keys(stored: DataFrame, keys: DataFrame, columns: Sequence[str]) -> DataF
     ]
     condition = reduce(and_, same, F.lit(True))
     return stored.alias("t").join(keys.alias("k"), condition, "left_semi")
+
+
+def without_keys(rows: DataFrame, keys: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Rows whose key is not among these; both have its columns."""
+    same = [F.col(f"t.{name}").eqNullSafe(F.col(f"k.{name}")) for name in columns]
+    return rows.alias("t").join(keys.alias("k"), reduce(and_, same), "left_anti")
 
 
 def _nothing(strategy: Strategy) -> Found:

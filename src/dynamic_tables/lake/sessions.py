@@ -46,6 +46,9 @@ RESULT_SETTINGS = (
 )
 RESULT_PREFIX = "spark.sql.legacy."  # every legacy switch that is set by hand counts too
 
+CODE_FACTORY = "spark.sql.codegen.factoryMode"
+INTERPRETED_AT_MOST = 1_000  # rows
+
 # Settings that must not follow a session into a private one: they mark one write.
 NEVER_COPIED = (
     "spark.databricks.delta.write.",
@@ -135,9 +138,17 @@ def _for_small_tables(spark: SparkSession) -> dict[str, str]:
 
 
 @contextmanager
-def small_queries(session: SparkSession, *, applies: bool = True) -> Generator[None]:
-    """What runs inside reads few rows, whatever the session is for."""
-    with settings_for_now(session, SMALL_QUERIES if applies else {}):
+def small_queries(
+    session: SparkSession, *, applies: bool = True, rows: int | None = None
+) -> Generator[None]:
+    """What runs inside reads few rows, whatever the session is for; `rows`: how many, if known.
+
+    Thousands are worth the code that Spark makes for an expression once, and keeps.
+    """
+    wanted = SMALL_QUERIES if applies else {}
+    if rows is not None and rows > INTERPRETED_AT_MOST:
+        wanted = {key: value for key, value in wanted.items() if key != CODE_FACTORY}
+    with settings_for_now(session, wanted):
         yield
 
 

@@ -169,7 +169,7 @@ class StoredTables(ShownTables):
         if not catalog.exists(self.spark, name):
             return None
         try:
-            return catalog.state(self.spark, name).location
+            return catalog.location(self.spark, name)
         except InvalidInput:
             return ""  # a view, or no Delta table
 
