@@ -136,6 +136,42 @@ def test_large_changes_stay_in_the_executors(
     check(lake, "below")
 
 
+FEW_GROUPS = {
+    "all of them stored": ["INSERT INTO pairs VALUES (1, 1), (NULL, 2), (2, NULL)"],
+    "new ones too": ["INSERT INTO pairs VALUES (1, 5), (7, 1), (8, NULL)"],
+    "only new ones": ["INSERT INTO pairs VALUES (9, 1)"],
+    "one goes": ["DELETE FROM pairs WHERE k = 9"],
+    "rows move": ["UPDATE pairs SET k = 1 WHERE k = 7"],
+    "the greatest goes": ["DELETE FROM pairs WHERE v = 5", "INSERT INTO pairs VALUES (10, 3)"],
+    "nothing that is stored": ["UPDATE pairs SET k = k WHERE k = 1"],
+}
+
+
+def test_few_groups_stand_beside_their_stored_rows(lake: dt.DynamicTables) -> None:
+    """Whatever becomes of them, and the feed tells just that."""
+    lake.sql(f"CREATE TABLE pairs (k INT, v INT) USING delta {FEED}")
+    lake.sql("INSERT INTO pairs VALUES (1, 1), (2, 2), (NULL, 3), (3, NULL)")
+    query = "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM pairs GROUP BY k"
+    lake.create("paired", query)
+    for case, statements in FEW_GROUPS.items():
+        for statement in statements:
+            lake.sql(statement)
+        before = bag(lake.read("paired").collect())
+        record = lake.refresh("paired", strategy="merge")["paired"]
+        check(lake, "paired")
+        after = bag(lake.read("paired").collect())
+        if record.strategy == "no_data":
+            assert before == after, case
+            continue
+        version = record.version or 0
+        feed = lake.changes("paired", version, version).select(*"knsm", "_change_type").collect()
+        came, went = (
+            bag([row[:-1] for row in feed if row["_change_type"] == kind])
+            for kind in ("insert", "delete")
+        )
+        assert (came, went) == (after - before, before - after), case
+
+
 def test_changes_travel_not_the_source(
     lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
