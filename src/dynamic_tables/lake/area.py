@@ -17,10 +17,11 @@ from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.definition import Column, Definition
 from dynamic_tables.lake import bags, catalog, committing, parts
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
+from dynamic_tables.lake.changes import TooMany
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept
-from dynamic_tables.lake.maintenance import Maintenance, TooMany
+from dynamic_tables.lake.maintenance import Maintenance
 from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pins import column_change, pin_of, schema_changed
 from dynamic_tables.lake.slices import SparkSlicer

@@ -26,8 +26,8 @@ from dynamic_tables.definition import Definition
 from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake import bags, jvm
 from dynamic_tables.lake.base import Moves
+from dynamic_tables.lake.changes import of_keys
 from dynamic_tables.lake.files import rows_at
-from dynamic_tables.lake.maintenance import of_keys
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import source_names
 from dynamic_tables.lake.ranges import has_literal, literal_of

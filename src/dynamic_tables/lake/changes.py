@@ -1,0 +1,206 @@
+"""The changes of a table's sources, and the stored rows that they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from dynamic_tables.compiler.emit import key_column
+from dynamic_tables.compiler.plan import DeltaPlan, Situation
+from dynamic_tables.definition import Definition
+from dynamic_tables.errors import RefreshError
+from dynamic_tables.lake import bags, jvm
+from dynamic_tables.lake.base import Delta, Moves
+from dynamic_tables.lake.deltas import Feed, SparkLeaves, typed, types_of
+from dynamic_tables.lake.differing import changes_by_files, has_feed
+from dynamic_tables.lake.extent import Extent
+from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone, told
+from dynamic_tables.lake.files import rows_at
+from dynamic_tables.lake.holding import Holder, Kept
+from dynamic_tables.lake.log import RENAMING_OPERATIONS
+from dynamic_tables.lake.plans import moved_names, same_types
+from dynamic_tables.lake.pruning import Pruning
+from dynamic_tables.lake.skipping import Wanted
+from dynamic_tables.model import Pin, Strategy
+from dynamic_tables.names import quote
+from dynamic_tables.reasons import Reason
+
+if TYPE_CHECKING:
+    from dynamic_tables.lake.delta import SparkLake
+
+Answer = TypeVar("Answer")
+TooMany = Callable[[int], bool]  # whether so many keys are to be shared among workers
+SMALL_FILES_BYTES = 2**20  # of files that differ, up to which few rows are expected of them
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of the changes, and the rows by which the table is to differ."""
+
+    delta: Delta
+    kept: Kept | None = None
+
+
+class Changes:
+    """One table, its stored rows at a version, and moves of its sources."""
+
+    def __init__(
+        self,
+        lake: SparkLake,
+        session: SparkSession,
+        holder: Holder,
+        definition: Definition,
+        plan: DeltaPlan,
+        moves: Moves,
+        base: int,
+        too_many: TooMany | None = None,
+    ) -> None:
+        self._lake, self._session, self._holder = lake, session, holder
+        self._definition, self._plan = definition, plan
+        self._moves, self._base = moves, base
+        self._strategy: Strategy | None = None  # by which changes are looked for
+        self._known_extents: Mapping[str, Extent] | None = None
+        self._compares_files = False  # instead of asking for change feeds
+        self._read_files = False  # large ones, however few of their rows changed
+        self._too_many = too_many
+        self._pruning = Pruning(session)
+        self.affected: DataFrame | None = None  # keys, if there are too many
+        self.cardinality_ratio: float | None = None
+
+    def _has_other_columns(self) -> bool:
+        """Whether what the query reads of a source was retyped, or may be another column."""
+        definition, moves = self._definition, self._moves
+        if not same_types(definition, self._plan, moves, lambda pin: types_of(self._at(pin))):
+            return True
+        commits = self._lake.commits_of_sources(definition, moves)
+        return any(commit.operation in RENAMING_OPERATIONS for commit in commits)
+
+    def net_rows(self) -> int | None:
+        """How many rows of the sources changed, without what came and went; None if nothing tells
+        any more."""
+        if self._has_other_columns():
+            return None
+        try:
+            return self._from_feeds(self._count)
+        except RefreshError as error:
+            if error.reason is not Reason.HISTORY_GONE:
+                raise
+        except SPARK_FAULTS as error:
+            if told(error, about=str(self._definition.name)).reason is not Reason.HISTORY_GONE:
+                raise
+        return None
+
+    def _count(self) -> int:
+        now, leaves = self._situation()
+        return sum(self._session.table(leaves.changes(name)).count() for name in now.moved)
+
+    def _from_feeds(self, work: Callable[[], Answer]) -> Answer:
+        """Work with the change feeds; where there is none for the whole time, with the files."""
+        try:
+            return work()
+        except SPARK_FAULTS as error:
+            if not is_feed_gone(error):
+                raise
+        self._compares_files = True  # the feed was turned on later than the last refresh
+        return work()
+
+    def _situation(self) -> tuple[Situation, SparkLeaves]:
+        leaves = SparkLeaves(
+            self._session,
+            self._definition,
+            self._plan,
+            self._moves,
+            feed=self._feed,
+            frame_at=self._at,
+            prunes=lambda pin, one: self._pruning.pays(
+                self._lake.location_of(pin.name), pin.version, one
+            ),
+            hold=self._holder.for_joins,
+            adds_up=self._strategy in (Strategy.MERGE, Strategy.FOLD),
+        )
+        now = Situation(
+            leaves=leaves,
+            moved=moved_names(self._definition, self._moves),
+            clock_moved=self._moves.clock_moved,
+        )
+        return now, leaves
+
+    def _at(self, pin: Pin, wanted: Sequence[Wanted] = ()) -> DataFrame:
+        return rows_at(self._session, self._lake.location_of(pin.name), pin.version, wanted)
+
+    def _feed(self, before: Pin, after: Pin) -> Feed:
+        """The change feed between two pins, or what the files say that differ."""
+        place = self._lake.location_of(after.name)
+        extent = self._extents()[after.name.key]
+        by_files = self._compares_files or extent.by_files
+        if by_files or not has_feed(self._session, place, after.version):
+            found = changes_by_files(self._session, place, before.version, after.version)
+            if found.bytes_read > SMALL_FILES_BYTES:
+                self._read_files, self._holder.expects_few = True, False
+            return Feed(found.rows, cancels=True)
+        reader = self._session.read.format("delta").option("readChangeFeed", "true")
+        ranged = reader.option("startingVersion", before.version + 1)
+        rows = ranged.option("endingVersion", after.version).load(place)
+        return Feed(rows, cancels=self._nets(extent))
+
+    def _nets(self, extent: Extent) -> bool:
+        """Whether changes are netted before anything is made of them: few always, many if sources
+        are searched for them. Many sums are added up as fast, and rows of the result are netted."""
+        if extent.one_way:
+            return False
+        if self._strategy in (Strategy.APPEND, Strategy.ROWS) and self._plan.monotone:
+            return self._plan.scans > 1
+        searches = self._strategy is Strategy.KEYS or self._plan.scans > 1
+        return searches or extent.replaced or self._holder.expects_few
+
+    def _extents(self) -> Mapping[str, Extent]:
+        if self._known_extents is None:
+            self._known_extents = self._lake.extents(self._definition, self._moves)
+        return self._known_extents
+
+    def _reads_few(self) -> bool:
+        """Whether few changes are all that is read."""
+        return self._holder.expects_few and self._plan.scans == 1 and not self._read_files
+
+    def _stored(self, wanted: Sequence[Wanted] = ()) -> DataFrame:
+        """The stored rows with their places; at least those that are wanted."""
+        return bags.placed(rows_at(self._session, self._definition.location, self._base, wanted))
+
+    def _prunes_stored(self, wanted: Wanted) -> bool:
+        return self._pruning.pays(self._definition.location, self._base, wanted)
+
+    def _typed(self, query: str, *also: str) -> DataFrame:
+        return typed(self._holder.sql(query), self._definition, *also)
+
+    def _exceeds_threshold(self, affected: jvm.Held) -> bool:
+        """Whether more keys are affected than the user allows, as a share of the stored rows."""
+        stored = self._lake.row_count(self._definition)
+        if not stored:
+            return False
+        self.cardinality_ratio = min(1.0, affected.size / stored)
+        allowed = self._definition.options.cardinality_threshold
+        return allowed is not None and self.cardinality_ratio > allowed
+
+    def _found(self, strategy: Strategy, difference: DataFrame, *, of_few: bool = False) -> Found:
+        kept = self._holder.keep(difference, of_few=of_few)
+        return Found(Delta(strategy=strategy, changes=kept.held.size), kept)
+
+
+def of_keys(stored: DataFrame, keys: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Stored rows whose key is among these; a key without columns is every row's."""
+    same = [
+        F.col(f"t.{quote(name)}").eqNullSafe(F.col(f"k.{key_column(n)}"))
+        for n, name in enumerate(columns)
+    ]
+    condition = reduce(and_, same, F.lit(True))
+    return stored.alias("t").join(keys.alias("k"), condition, "left_semi")
+
+
+def nothing(strategy: Strategy) -> Found:
+    return Found(Delta(strategy=strategy, changes=0))
