@@ -31,6 +31,10 @@ QUERIES = {
         "SELECT c.name, sum(o.amount) AS total FROM orders AS o "
         "JOIN customers AS c ON o.customer = c.id GROUP BY c.name"
     ),
+    "join_two_keys": (
+        "SELECT c.name, o.customer, max(o.amount) AS most FROM orders AS o "
+        "JOIN customers AS c ON o.customer = c.id GROUP BY c.name, o.customer"
+    ),
     "self_join": (
         "SELECT a.id AS one, b.id AS other FROM orders AS a "
         "JOIN orders AS b ON a.customer = b.customer AND a.id < b.id"

@@ -136,7 +136,7 @@ def test_large_changes_stay_in_the_executors(
     check(lake, "below")
 
 
-FEW_GROUPS = {
+GROUPS = {
     "all of them stored": ["INSERT INTO pairs VALUES (1, 1), (NULL, 2), (2, NULL)"],
     "new ones too": ["INSERT INTO pairs VALUES (1, 5), (7, 1), (8, NULL)"],
     "only new ones": ["INSERT INTO pairs VALUES (9, 1)"],
@@ -147,24 +147,30 @@ FEW_GROUPS = {
 }
 
 
-def test_few_groups_stand_beside_their_stored_rows(lake: dt.DynamicTables) -> None:
-    """Whatever becomes of them, and the feed tells just that."""
-    lake.sql(f"CREATE TABLE pairs (k INT, v INT) USING delta {FEED}")
-    lake.sql("INSERT INTO pairs VALUES (1, 1), (2, 2), (NULL, 3), (3, NULL)")
-    query = "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM pairs GROUP BY k"
-    lake.create("paired", query)
-    for case, statements in FEW_GROUPS.items():
+@pytest.mark.parametrize("small", [holding.SMALL_CHANGES, 0], ids=["here", "in the executors"])
+def test_groups_stand_beside_their_stored_rows(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    """Whatever becomes of them, and the feed tells just that. Of groups that go, nothing is
+    computed: their share would be a division by zero."""
+    monkeypatch.setattr(holding, "SMALL_CHANGES", small)
+    source, name = f"pairs_{small}", f"paired_{small}"
+    lake.sql(f"CREATE TABLE {source} (k INT, v INT) USING delta {FEED}")
+    lake.sql(f"INSERT INTO {source} VALUES (1, 1), (2, 2), (NULL, 3), (3, NULL)")
+    items = "k, count(*) AS n, sum(v) AS s, max(v) AS m, count_if(v > 1) / count(*) AS share"
+    lake.create(name, f"SELECT {items} FROM {source} GROUP BY k", refresh_mode="INCREMENTAL")
+    for case, statements in GROUPS.items():
         for statement in statements:
-            lake.sql(statement)
-        before = bag(lake.read("paired").collect())
-        record = lake.refresh("paired", strategy="merge")["paired"]
-        check(lake, "paired")
-        after = bag(lake.read("paired").collect())
+            lake.sql(statement.replace("pairs", source))
+        before = bag(lake.read(name).collect())
+        record = lake.refresh(name, strategy="merge")[name]
+        check(lake, name)
+        after = bag(lake.read(name).collect())
         if record.strategy == "no_data":
             assert before == after, case
             continue
-        version = record.version or 0
-        feed = lake.changes("paired", version, version).select(*"knsm", "_change_type").collect()
+        version, columns = record.version or 0, lake.read(name).columns
+        feed = lake.changes(name, version, version).select(*columns, "_change_type").collect()
         came, went = (
             bag([row[:-1] for row in feed if row["_change_type"] == kind])
             for kind in ("insert", "delete")

@@ -67,10 +67,23 @@ class Restriction:
 
     table: str  # a CTE with columns _dt_k0, _dt_k1, …
     values: tuple[Expression, ...]  # over the columns of the restricted node
+    columns: tuple[int, ...] | None = None  # those of the table; None: as many, in their order
 
-    def mapped(self, replace: Callable[[Expression], Expression | None]) -> Restriction:
-        values = tuple(rewritten(value, replace) for value in self.values)
-        return Restriction(table=self.table, values=values)
+    def pairs(self) -> list[tuple[int, Expression]]:
+        """The values, each with its column of the table."""
+        return [*zip(self.columns or range(len(self.values)), self.values, strict=True)]
+
+    def part(self, said: Callable[[Expression], Expression | None]) -> Restriction | None:
+        """The same in other words, as far as there are some: whoever passes it may still be none of
+        the wanted rows. None: nothing can be said."""
+        if not self.values:
+            return self
+        found = [(column, said(value)) for column, value in self.pairs()]
+        known = [(column, value) for column, value in found if value is not None]
+        if not known:
+            return None
+        columns, values = zip(*known, strict=True)
+        return Restriction(table=self.table, values=values, columns=columns)
 
     def reads(self) -> frozenset[str]:
         return frozenset(name for value in self.values for name in mentioned(value))
@@ -130,7 +143,7 @@ class Emitter:
     def matches(self, only: Restriction) -> str:
         same = [
             f"k.{key_column(index)} IS NOT DISTINCT FROM {self.text(value)}"
-            for index, value in enumerate(only.values)
+            for index, value in only.pairs()
         ]
         where = f" WHERE {' AND '.join(same)}" if same else ""
         return f"EXISTS (SELECT 1 FROM {only.table} AS k{where})"
@@ -193,8 +206,9 @@ class Emitter:
     def _near(self, node: Scan, side: Side, only: Restriction, within: tuple[Within, ...]) -> str:
         """What a lake knows about the keys and can say with literals, so that files are skipped:
         nothing, or a condition with an AND behind it."""
+        values = dict(only.pairs())
         return "".join(
-            self.leaves.near(node.source, side, each, self.quote(only.values[each.index].name))
+            self.leaves.near(node.source, side, each, self.quote(values[each.index].name))
             for each in within
         )
 
@@ -253,10 +267,9 @@ class Emitter:
             case Aggregate():
                 return _through_items(only, dict(node.keys))
             case Explode():
-                return _if_within(only, node.child.columns)
+                return _where(only, lambda value: mentioned(value) <= {*node.child.columns})
             case Window():
-                inside = all(value in node.keys for value in only.values)
-                return [only if inside else None], inside
+                return _where(only, lambda value: value in node.keys)
             case Union() | SetOperation():  # a branch may have other types than the whole
                 return [None for _ in children(node)], False
             case Join() | Mark():
@@ -267,25 +280,29 @@ def _within(node: Scan, only: Restriction) -> tuple[Within, ...]:
     columns = {output: column for column, output in node.names}
     return tuple(
         Within(only.table, index, columns[value.name])
-        for index, value in enumerate(only.values)
+        for index, value in only.pairs()
         if isinstance(value, exp.Column) and value.name in columns
     )
 
 
-def _if_within(only: Restriction, names: Sequence[str]) -> tuple[list[Restriction | None], bool]:
-    inside = only.reads() <= set(names)
-    return [only if inside else None], inside
+def _where(
+    only: Restriction, known: Callable[[Expression], bool]
+) -> tuple[list[Restriction | None], bool]:
+    """The values that the child knows, too."""
+    part = only.part(lambda value: value if known(value) else None)
+    return [part], all(known(value) for value in only.values)
 
 
 def _through_items(
     only: Restriction, items: dict[str, Expression]
 ) -> tuple[list[Restriction | None], bool]:
     """Values in terms of the child's columns, if they are plain functions of them."""
-    wanted = only.reads()
-    if not wanted <= items.keys():
-        return [None], False
-    if any(functions.is_generator(found) for name in wanted for found in items[name].walk()):
-        return [None], False
+
+    def known(value: Expression) -> bool:
+        names = mentioned(value)
+        return names <= items.keys() and not any(
+            functions.is_generator(found) for name in names for found in items[name].walk()
+        )
 
     def replace(found: Expression) -> Expression | None:
         if not isinstance(found, exp.Column):
@@ -293,35 +310,37 @@ def _through_items(
         item = items[found.name]
         return item.copy() if isinstance(item, exp.Column) else exp.paren(item)
 
-    return [only.mapped(replace)], True
+    part = only.part(lambda value: rewritten(value, replace) if known(value) else None)
+    return [part], all(known(value) for value in only.values)
 
 
 def _through_join(node: Join | Mark, only: Restriction) -> tuple[list[Restriction | None], bool]:
+    """Each side by the values that it has, or that the condition says are equal to some of its own.
+
+    A row on the left that finds no partner is padded, or marked as without one: so the right side
+    is restricted only to what may be the partner of a row that is left on the left.
+    """
     left, right = set(node.left.columns), set(node.right.columns)
-    reads = only.reads()
-    if reads <= left:
-        return [only, _across(node, only)], True
     inner = isinstance(node, Join) and node.kind is JoinKind.INNER
-    if inner and reads <= right:
-        return [None, only], True
-    return [None, None], False
-
-
-def _across(node: Join | Mark, only: Restriction) -> Restriction | None:
-    """The same keys on the right side, where the condition says that they are the same."""
-    equal = {
-        left: right
-        for left, right in equalities(node)
-        if same_type(node.left, left, node.right, right)
-    }
-    values = [
-        next((r for left, r in equal.items() if left == value), None) for value in only.values
+    equal = [
+        (one, other)
+        for one, other in equalities(node)
+        if same_type(node.left, one, node.right, other)
     ]
-    if not values or any(value is None for value in values):
-        return None
-    return Restriction(
-        table=only.table, values=tuple(value for value in values if value is not None)
-    )
+
+    def on_left(value: Expression) -> Expression | None:
+        if mentioned(value) <= left:
+            return value
+        return next((one for one, other in equal if inner and other == value), None)
+
+    def on_right(value: Expression) -> Expression | None:
+        if inner and mentioned(value) <= right:
+            return value
+        return next((other for one, other in equal if one == value), None)
+
+    reads = only.reads()
+    says_all = reads <= left or (inner and reads <= right)
+    return [only.part(on_left), only.part(on_right) if only.values else None], says_all
 
 
 def equalities(node: Join | Mark) -> list[tuple[Expression, Expression]]:

@@ -1,4 +1,4 @@
-"""`merge` of many groups: each is computed beside its stored row, in one join.
+"""`merge` on Spark: each group is computed beside its stored row, in one join.
 
 Spark does this faster than it groups, and the stored table is read once. DuckDB does not need it.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from sqlglot import exp
 
 from dynamic_tables.compiler.emit import Emitter, key_column
 from dynamic_tables.compiler.folds import Fold, Kind
@@ -18,6 +20,7 @@ from dynamic_tables.compiler.merge import (
     gone_name,
     value_name,
 )
+from dynamic_tables.compiler.tree import Expression
 
 OLD, COMES = "_dt_old", "_dt_comes"
 LONGEST_DECIMAL = "decimal(38"  # Spark cannot add two of them without losing a digit: SUM can
@@ -86,7 +89,15 @@ class Joined:
 
     def rows(self, emitter: Emitter, groups: str) -> str:
         """SQL: of groups whose values are known the new row, the old one, and whether the new one
-        is there."""
+        is there. Of a group that is gone nothing is computed: it has no rows to divide by."""
         alive = f"{emitter.quote(self.merging.rows_name())} > 0"
-        items = f"{self.merging.items(emitter)}, {OLD}, {alive} AS {COMES}"
-        return f"SELECT {items} FROM {groups} WHERE NOT {NEEDS_ROWS}"
+
+        def item(name: str, output: Expression) -> str:
+            text = emitter.text(output)
+            if not isinstance(output, exp.Column):
+                text = f"CASE WHEN {alive} THEN {text} END"
+            return f"{text} AS {emitter.quote(name)}"
+
+        items = [item(name, output) for name, output in self.merging.outputs]
+        items += [OLD, f"{alive} AS {COMES}"]
+        return f"SELECT {', '.join(items)} FROM {groups} WHERE NOT {NEEDS_ROWS}"

@@ -152,7 +152,7 @@ class Delta:
     """What the changes of the sources make of a table; the area keeps the rows."""
 
     strategy: Strategy  # the one that was taken
-    changes: int  # rows to write; 0: the changes cancel
+    changes: int  # rows to write, at most; 0: the changes cancel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,9 +145,9 @@ def small_queries(
 
     Thousands are worth the code that Spark makes for an expression once, and keeps.
     """
-    wanted = SMALL_QUERIES if applies else {}
-    if rows is not None and rows > INTERPRETED_AT_MOST:
-        wanted = {key: value for key, value in wanted.items() if key != CODE_FACTORY}
+    wanted: dict[str, str | None] = {**SMALL_QUERIES} if applies else {}
+    if applies and rows is not None and rows > INTERPRETED_AT_MOST:
+        wanted[CODE_FACTORY] = None
     with settings_for_now(session, wanted):
         yield
 

@@ -244,12 +244,14 @@ def _with_tags(session: SparkSession, actions: Iterable[Java], tag: str) -> list
 
 
 def _all_tell(difference: Kept, snapshot: Java) -> bool | None:
-    """As `_tells_changes`, whichever files are marked; None: it depends on them."""
+    """As `_tells_changes`, whichever files are marked; None: it depends on them, or it is not known
+    yet whether they can be marked."""
+    everything = jvm.all_files(snapshot)
+    if everything is None:
+        return None
     if difference.held.is_local:
         return False
-    everything = jvm.all_files(snapshot)
-    told = everything is not None and _tells_changes(difference, jvm.items(everything))
-    return True if told else None
+    return True if _tells_changes(difference, jvm.items(everything)) else None
 
 
 def _tells_changes(difference: Kept, files: Iterable[Java]) -> bool:
@@ -257,6 +259,8 @@ def _tells_changes(difference: Kept, files: Iterable[Java]) -> bool:
 
     Then Delta reads every one of them for the rows that went, and twice if it was marked before.
     """
+    if difference.held.is_local:
+        return False
     read = sum(
         (2 if file.deletionVector() else 1) * (jvm.option(file.numPhysicalRecords()) or 0)
         for file in files

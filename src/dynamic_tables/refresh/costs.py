@@ -65,7 +65,7 @@ class Shape:
     """What the costs of a query's strategies depend on."""
 
     linear: bool  # the changes of the result are the query over the changes of the sources
-    merges_in_place: bool = False  # many groups are merged beside their stored rows
+    merges_in_place: bool = False  # groups are merged beside their stored rows
     extremes: bool = False  # groups may need their rows when one of them goes: MIN, MAX
 
 

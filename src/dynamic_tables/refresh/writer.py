@@ -60,7 +60,7 @@ class Write:
 
     area: WorkArea
     rows: Rows | None  # None: only the changes are known
-    changes: int | None  # rows of the difference; None: everything is written
+    changes: int | None  # rows of the difference, at most; None: everything is written
     intent: Intent | None = None  # open already, because several workers computed the rows
 
     def perform(self, definition: Definition, stamp: Stamp) -> None:
