@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -152,6 +153,62 @@ def test_who_was_taken_for_dead_changes_no_definition(
     assert caught.value.reason is dt.Reason.TAKEN_OVER
     assert tables.show("fresh").definition == before
     assert tables.lake.standing(before).definition == before
+
+
+def meanwhile(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
+) -> None:
+    """Another one acts between the plan of the next refresh and its claim."""
+    claim, once = tables.store.claim, iter([act])
+
+    def later(*args: Any) -> Claim:
+        next(once, lambda: None)()
+        return claim(*args)
+
+    monkeypatch.setattr(tables.store, "claim", later)
+
+
+@pytest.mark.parametrize("followed", ["a view", "a view and a parent"])
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("ALTER DYNAMIC TABLE fresh SET TARGET_LAG = '1 hour'", "fresh"),
+        ("ALTER DYNAMIC TABLE fresh RENAME TO stale", "stale"),
+    ],
+)
+def test_a_refresh_that_follows_views_and_parents_loses_no_statement(
+    tables: dt.DynamicTables,
+    monkeypatch: pytest.MonkeyPatch,
+    followed: str,
+    statement: str,
+    name: str,
+) -> None:
+    """Its plan has a revision of its own, which the statement may have, too."""
+    tables.create("parent", SUM)
+    tables.sql("CREATE VIEW v AS SELECT id AS more FROM orders")
+    tables.create("fresh", "SELECT n + more AS n FROM parent, v")
+    tables.sql("CREATE OR REPLACE VIEW v AS SELECT id + 1 AS more FROM orders")
+    if followed == "a view and a parent":
+        with monkeypatch.context() as patch:
+            patch.setattr(tables.lake, "unpublish", interrupted)  # RENAME dies half-way
+            with pytest.raises(KeyboardInterrupt):
+                tables.alter("parent", rename_to="moved")
+    before = tables.show("fresh").definition
+    meanwhile(tables, monkeypatch, lambda: tables.sql(statement))
+    report = tables.refresh("fresh", on_error="report")
+    assert [record.reason for record in report.records] == [dt.Reason.TAKEN_OVER]
+    changed = tables.show(name).definition
+    assert changed.revision == before.revision + 1
+    assert tables.lake.standing(changed).definition == changed
+    tables.refresh(name)
+    assert tables.read(name).fetchall() == [(12,)]
+    present = tables.show(name).definition
+    assert present.options == changed.options
+    assert tables.lake.standing(present).definition == present
+
+
+def interrupted(*_args: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_name_that_was_taken_meanwhile_is_not_found_in_the_lake(tables: dt.DynamicTables) -> None:
