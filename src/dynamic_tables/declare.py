@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from dynamic_tables.errors import (
     InvalidInput,
     RefreshFailed,
     Refused,
+    SetupError,
     StatementError,
 )
 from dynamic_tables.graph import Graph
@@ -127,7 +128,10 @@ class Declarations:
     def _check_kept(self, definition: Definition, claim: Claim, error: BaseException) -> None:
         """Who was taken for dead while it loaded a table takes nothing back: a successor goes on,
         and what becomes of the table is told by that one."""
-        if self._store.heartbeat(claim):
+        try:
+            if self._store.heartbeat(claim):
+                return
+        except SetupError:  # it does not answer: what is asked of it next fails as well
             return
         if not isinstance(error, DynamicTablesError):
             raise error
@@ -263,7 +267,10 @@ class Declarations:
             return self._load(new, claim, forced=Strategy.FULL, otherwise=kept)
         except BaseException as error:  # Ctrl-C too must leave the definition that fits the rows
             self._check_kept(new, claim, error)
-            self._write(new, replace(old, revision=new.revision + 1), claim)
+            back = self._taken_back(old, claim, error)
+            if back is not None:
+                with suppress(DynamicTablesError, *self._lake.faults):  # the next refresh does it
+                    self._lake.save_definition(back)
             raise
 
     def _cost(self, old: Definition, analysis: Analysis, *, same_query: bool) -> str:
@@ -303,9 +310,27 @@ class Declarations:
         self._store.update_definition(claim, new)
         try:
             self._lake.save_definition(new)
-        except BaseException:  # Ctrl-C too must leave the definition that the lake has
-            self._store.update_definition(claim, replace(old, revision=new.revision + 1))
+        except BaseException as error:  # Ctrl-C too must leave the definition that the lake has
+            self._taken_back(old, claim, error)
             raise
+
+    def _taken_back(
+        self, old: Definition, claim: Claim, error: BaseException
+    ) -> Definition | None:
+        """The old definition as it stands in the store again, with which the next refresh brings
+        the lake in line. None: that failed, too, which is told with the first error."""
+        try:
+            state = self._store.table_by_id(old.table_id)
+            newest = state.definition if state else old  # a refresh may have gone on from the new
+            back = replace(old, revision=newest.revision + 1)
+            self._store.update_definition(claim, back)
+        except DynamicTablesError as second:
+            told = f"nor could its definition be taken back ({second.message})"
+            error.add_note(told)
+            if isinstance(error, DynamicTablesError):
+                error.hint = f"{told}; DESCRIBE DYNAMIC TABLE {old.name} shows it"
+            return None
+        return back
 
     # RENAME, DROP
 
