@@ -10,7 +10,7 @@ brings the lake in line. So does a dropped table leave the store before the lake
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,6 +49,7 @@ from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim
 
 Say = Callable[[str], None]
+APPLIED = ("cluster_by", "comment")  # options that a lake itself keeps (see `apply_layout`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +258,7 @@ class Declarations:
         with claimed(self._context, old, new_refresh_id()) as claim:
             self._write(old, new, claim)
             report = self._rebuilt(old, new, claim)
-            self._lake.apply_layout(new, old.options.changed(new.options))
+            self._lay_out_anew(old, new, claim)
         return Declared(table=new.name, did="redefined", report=report, notes=_notes(analysis))
 
     def _rebuilt(self, old: Definition, new: Definition, claim: Claim) -> RefreshReport | None:
@@ -271,6 +272,17 @@ class Declarations:
             if back is not None:
                 with suppress(DynamicTablesError, *self._lake.faults):  # the next refresh does it
                     self._lake.save_definition(back)
+            raise
+
+    def _lay_out_anew(self, old: Definition, new: Definition, claim: Claim) -> None:
+        """After the load: only the new rows may have the columns that a layout names. One that
+        fails is not declared, either, so that the statement can be repeated."""
+        changed = old.options.changed(new.options)
+        try:
+            self._lake.apply_layout(new, changed)
+        except BaseException as error:
+            plain = new.options.unset(name for name in APPLIED if name in changed)
+            self._taken_back(replace(new, options=plain), claim, error)
             raise
 
     def _cost(self, old: Definition, analysis: Analysis, *, same_query: bool) -> str:
@@ -301,16 +313,20 @@ class Declarations:
         check_options(old.name, options, old.columns)
         new = replace(old, options=options, revision=old.revision + 1)
         with claimed(self._context, old, "alter") as claim:
-            self._write(old, new, claim)
-            self._lake.apply_layout(new, old.options.changed(options))
+            self._write(old, new, claim, old.options.changed(options))
         return Declared(table=new.name, did="altered")
 
-    def _write(self, old: Definition, new: Definition, claim: Claim) -> None:
-        """The store first: what it does not accept must not be found in the lake."""
+    def _write(
+        self, old: Definition, new: Definition, claim: Claim, changed: Collection[str] = ()
+    ) -> None:
+        """The store first: what it does not accept must not be found in the lake. With it goes what
+        the lake itself keeps of the `changed` options: declared is what was applied."""
         self._store.update_definition(claim, new)
         try:
             self._lake.save_definition(new)
-        except BaseException as error:  # Ctrl-C too must leave the definition that the lake has
+            if changed:
+                self._lake.apply_layout(new, changed)
+        except BaseException as error:  # Ctrl-C too must leave what the lake has
             self._taken_back(old, claim, error)
             raise
 

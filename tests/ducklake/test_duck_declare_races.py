@@ -316,6 +316,38 @@ def test_an_interrupted_statement_ends_as_such_though_the_store_is_away(
     assert "taken back (it is away)" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize("failed", ["ALTER", "CREATE OR ALTER"])
+def test_a_layout_that_was_not_applied_is_not_declared(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, failed: str
+) -> None:
+    """Else the statement, repeated, would find nothing to do."""
+    statement = {
+        "ALTER": "ALTER DYNAMIC TABLE fresh SET COMMENT 'new', TARGET_LAG = '1 hour'",
+        "CREATE OR ALTER": f"CREATE OR ALTER DYNAMIC TABLE fresh COMMENT 'new' AS {MAX}",
+    }[failed]
+    tables.create("fresh", SUM, comment="old")
+    monkeypatch.setattr(tables.lake, "apply_layout", away(tables.lake.apply_layout, 1))
+    with pytest.raises(dt.SetupError):
+        tables.sql(statement)
+    present = tables.show("fresh").definition
+    assert present.options.comment == ("old" if failed == "ALTER" else None)
+    assert present.query == (SUM if failed == "ALTER" else MAX)  # its rows are there
+    assert tables.sql(statement).did == "altered"
+    assert tables.show("fresh").definition.options.comment == "new"
+    assert comment_of(tables, "fresh") == "new"
+    tables.refresh("fresh")
+    present = tables.show("fresh").definition
+    assert tables.lake.standing(present).definition == present
+
+
+def comment_of(tables: dt.DynamicTables, name: str) -> object:
+    stored = tables.show(name).definition.stored_name.name
+    (found,) = tables.sql(
+        f"SELECT comment FROM duckdb_tables() WHERE table_name = '{stored}'"
+    ).fetchall()
+    return found[0]
+
+
 def test_what_a_dead_creator_left_is_loaded_by_a_worker(tables: dt.DynamicTables) -> None:
     """Of a process on another host only its claim tells, until it expires."""
 
