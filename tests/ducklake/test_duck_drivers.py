@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.definition import Definition
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
 
@@ -25,6 +26,8 @@ STATEMENTS: dict[str, Callable[[dt.DynamicTables], object]] = {
     "drop": lambda tables: tables.drop("total", cascade=True),
     "optimize": lambda tables: tables.optimize("total"),
     "rorder": lambda tables: tables.rorder("total"),
+    "rorder of what is stored": lambda tables: tables.rorder(str(stored(tables).stored_name)),
+    "rorder of a folder": lambda tables: tables.rorder(f"file://{stored(tables).location}/"),
 }
 
 
@@ -37,6 +40,12 @@ def tables(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> dt.Dyna
     tables.sql("INSERT INTO orders VALUES (2, 20)")
     monkeypatch.setattr(type(tables.lake), "one_driver", True)
     return tables
+
+
+def stored(tables: dt.DynamicTables) -> Definition:
+    definition = tables.show("total").definition
+    assert definition.stored_name != definition.name
+    return definition
 
 
 def drain(tables: dt.DynamicTables) -> set[tuple[str, str]]:
