@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import store_builders as make
 
-from dynamic_tables.errors import Refused
+from dynamic_tables.errors import Held, Refused
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import Claimant, Store
 
@@ -61,15 +61,30 @@ def test_who_shares_the_process_or_may_share_the_lake_is_admitted(store: Store, 
 
 @pytest.mark.parametrize("comes", COMES)
 def test_a_driver_that_is_gone_counts_no_more(store: Store, comes: str) -> None:
-    """A worker that was only paused is refused when it comes back."""
+    """One that was only paused is refused when it comes back: a worker, or who had a claim."""
     gone = make.claimant(2, "elsewhere", expires_s=0.02, alone=True)
     store.enter(gone)
-    store.claim("id-other", "r", gone)
+    claim = store.claim("id-other", "r", gone)
     while store.workers() or store.holder("id-other"):
         time.sleep(0.005)
     COMES[comes](store, ME)
+    assert not store.heartbeat(claim)
+    assert claim.token not in [held.token for held in store.claims()]
+    with pytest.raises(Held):
+        store.update_definition(claim, make.definition("other", revision=2))
     with pytest.raises(Refused):
         store.stay(gone, None)
+
+
+def test_a_paused_driver_goes_on_if_nobody_came(store: Store) -> None:
+    """Nor do those end its claim who are of the same process, or were refused."""
+    paused = store.claim("id-other", "r", make.claimant(1, expires_s=0.02, alone=True))
+    while store.holder("id-other"):
+        time.sleep(0.005)
+    store.enter(ME)
+    with pytest.raises(Refused):
+        store.claim("id-by_customer", "r", OTHER)
+    assert store.heartbeat(paused)
 
 
 def test_of_drivers_that_come_at_once_one_is_admitted(store: Store) -> None:
