@@ -14,8 +14,8 @@ from dynamic_tables.errors import Held, Refused
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import Claimant, Store
 
-ME = make.claimant(1, alone=True)
-OTHER = make.claimant(2, "elsewhere", alone=True)
+ME = make.claimant(1, one_driver=True)
+OTHER = make.claimant(2, "elsewhere", one_driver=True)
 
 COMES: dict[str, Callable[[Store, Claimant], object]] = {
     "a worker": lambda store, me: store.enter(me),
@@ -53,8 +53,8 @@ def test_a_second_driver_is_refused(store: Store, comes: str, there: str) -> Non
 
 @pytest.mark.parametrize("comes", COMES)
 def test_who_shares_the_process_or_may_share_the_lake_is_admitted(store: Store, comes: str) -> None:
-    store.enter(make.claimant(1, alone=True))
-    store.claim("id-other", "r", make.claimant(1, alone=True))
+    store.enter(make.claimant(1, one_driver=True))
+    store.claim("id-other", "r", make.claimant(1, one_driver=True))
     COMES[comes](store, ME)
     store.enter(make.claimant(2, "elsewhere"))
 
@@ -62,7 +62,7 @@ def test_who_shares_the_process_or_may_share_the_lake_is_admitted(store: Store, 
 @pytest.mark.parametrize("comes", COMES)
 def test_a_driver_that_is_gone_counts_no_more(store: Store, comes: str) -> None:
     """One that was only paused is refused when it comes back: a worker, or who had a claim."""
-    gone = make.claimant(2, "elsewhere", expires_s=0.02, alone=True)
+    gone = make.claimant(2, "elsewhere", expires_s=0.02, one_driver=True)
     store.enter(gone)
     claim = store.claim("id-other", "r", gone)
     while store.workers() or store.holder("id-other"):
@@ -78,7 +78,7 @@ def test_a_driver_that_is_gone_counts_no_more(store: Store, comes: str) -> None:
 
 def test_a_paused_driver_goes_on_if_nobody_came(store: Store) -> None:
     """Nor do those end its claim who are of the same process, or were refused."""
-    paused = store.claim("id-other", "r", make.claimant(1, expires_s=0.02, alone=True))
+    paused = store.claim("id-other", "r", make.claimant(1, expires_s=0.02, one_driver=True))
     while store.holder("id-other"):
         time.sleep(0.005)
     store.enter(ME)
@@ -94,7 +94,7 @@ def test_of_drivers_that_come_at_once_one_is_admitted(store: Store) -> None:
     together = threading.Barrier(8)
 
     def come(number: int) -> bool:
-        me = make.claimant(number, f"host-{number}", alone=True)
+        me = make.claimant(number, f"host-{number}", one_driver=True)
         together.wait()
         try:
             store.claim(f"id-t{number}", "r", me) if number % 2 else store.enter(me)

@@ -37,10 +37,10 @@ def take(
         dead = _is_dead(rival, claimant, is_owner_dead)
         if not dead:
             raise _held(rival, name)
-    if claimant.alone:
+    if claimant.one_driver:
         workers.sweep(connection)
     token = next_number(connection)
-    workers.check_alone(connection, claimant, name)
+    workers.check_one_driver(connection, claimant, name)
     claim = Claim(
         table_id=table_id,
         token=token,

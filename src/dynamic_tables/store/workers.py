@@ -41,7 +41,7 @@ def enter(connection: Connection, claimant: Claimant) -> None:
     instant = now(connection)
     sweep(connection)
     number = next_number(connection)
-    check_alone(connection, claimant, "worker")
+    check_one_driver(connection, claimant, "worker")
     upsert(
         connection,
         _workers,
@@ -62,13 +62,13 @@ def sweep(connection: Connection) -> None:
     connection.execute(delete(_workers).where(_workers.c.expires_at <= database_now()))
 
 
-def check_alone(connection: Connection, claimant: Claimant, about: str) -> None:
+def check_one_driver(connection: Connection, claimant: Claimant, about: str) -> None:
     """Refuse a second driver where there may be one only; its number is drawn already.
 
     Claims of others that have expired are deleted: the next beat of a driver that was only paused
     would revive them, beside the one that is admitted now.
     """
-    if not claimant.alone:
+    if not claimant.one_driver:
         return
 
     def others(found: FromClause) -> ColumnElement[bool]:
