@@ -31,7 +31,7 @@ from dynamic_tables.names import TableName, qualify, split_name
 from dynamic_tables.options import Options, parse_kwargs
 from dynamic_tables.reasons import Reason
 from dynamic_tables.rebuild import rebuild_store
-from dynamic_tables.refresh.claims import claimed_if_alone
+from dynamic_tables.refresh.claims import claimed_if_one_driver
 from dynamic_tables.refresh.context import Context, SliceNews
 from dynamic_tables.refresh.cut import common_states
 from dynamic_tables.refresh.preview import Planned, preview, preview_of
@@ -257,7 +257,7 @@ class DynamicTables:
 
     def rorder(self, name: str, **how: Any) -> RorderReport:
         """`dynamic_tables.rorder` of a dynamic table, or of any Delta table of the lake."""
-        with claimed_if_alone(self._context, self._named.dynamic(name), "rorder"):
+        with claimed_if_one_driver(self._context, self._named.dynamic(name), "rorder"):
             return rorder(self._named.place(name), **how, spark=self.spark)
 
     def rorder_plan(self, name: str, **how: Any) -> RorderPlan:
@@ -265,7 +265,7 @@ class DynamicTables:
         return rorder_plan(self._named.place(name), **how, spark=self.spark)
 
     def _optimize(self, state: TableState) -> TableName:
-        with claimed_if_alone(self._context, state, "optimize"):
+        with claimed_if_one_driver(self._context, state, "optimize"):
             self._lake.optimize(state.definition)
         return state.definition.name
 

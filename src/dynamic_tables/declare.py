@@ -10,8 +10,8 @@ brings the lake in line. So does a dropped table leave the store before the lake
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from dynamic_tables.errors import (
     InvalidInput,
     RefreshFailed,
     Refused,
+    SetupError,
     StatementError,
 )
 from dynamic_tables.graph import Graph
@@ -48,6 +49,7 @@ from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim
 
 Say = Callable[[str], None]
+APPLIED = ("cluster_by", "comment")  # options that a lake itself keeps (see `apply_layout`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,10 @@ class Declarations:
     def _check_kept(self, definition: Definition, claim: Claim, error: BaseException) -> None:
         """Who was taken for dead while it loaded a table takes nothing back: a successor goes on,
         and what becomes of the table is told by that one."""
-        if self._store.heartbeat(claim):
+        try:
+            if self._store.heartbeat(claim):
+                return
+        except SetupError:  # it does not answer: what is asked of it next fails as well
             return
         if not isinstance(error, DynamicTablesError):
             raise error
@@ -253,7 +258,7 @@ class Declarations:
         with claimed(self._context, old, new_refresh_id()) as claim:
             self._write(old, new, claim)
             report = self._rebuilt(old, new, claim)
-            self._lake.apply_layout(new, old.options.changed(new.options))
+            self._lay_out_anew(old, new, claim)
         return Declared(table=new.name, did="redefined", report=report, notes=_notes(analysis))
 
     def _rebuilt(self, old: Definition, new: Definition, claim: Claim) -> RefreshReport | None:
@@ -263,7 +268,21 @@ class Declarations:
             return self._load(new, claim, forced=Strategy.FULL, otherwise=kept)
         except BaseException as error:  # Ctrl-C too must leave the definition that fits the rows
             self._check_kept(new, claim, error)
-            self._write(new, replace(old, revision=new.revision + 1), claim)
+            back = self._taken_back(old, claim, error)
+            if back is not None:
+                with suppress(DynamicTablesError, *self._lake.faults):  # the next refresh does it
+                    self._lake.save_definition(back)
+            raise
+
+    def _lay_out_anew(self, old: Definition, new: Definition, claim: Claim) -> None:
+        """After the load: only the new rows may have the columns that a layout names. One that
+        fails is not declared, either, so that the statement can be repeated."""
+        changed = old.options.changed(new.options)
+        try:
+            self._lake.apply_layout(new, changed)
+        except BaseException as error:
+            plain = new.options.unset(name for name in APPLIED if name in changed)
+            self._taken_back(replace(new, options=plain), claim, error)
             raise
 
     def _cost(self, old: Definition, analysis: Analysis, *, same_query: bool) -> str:
@@ -294,18 +313,40 @@ class Declarations:
         check_options(old.name, options, old.columns)
         new = replace(old, options=options, revision=old.revision + 1)
         with claimed(self._context, old, "alter") as claim:
-            self._write(old, new, claim)
-            self._lake.apply_layout(new, old.options.changed(options))
+            self._write(old, new, claim, old.options.changed(options))
         return Declared(table=new.name, did="altered")
 
-    def _write(self, old: Definition, new: Definition, claim: Claim) -> None:
-        """The store first: what it does not accept must not be found in the lake."""
+    def _write(
+        self, old: Definition, new: Definition, claim: Claim, changed: Collection[str] = ()
+    ) -> None:
+        """The store first: what it does not accept must not be found in the lake. With it goes what
+        the lake itself keeps of the `changed` options: declared is what was applied."""
         self._store.update_definition(claim, new)
         try:
             self._lake.save_definition(new)
-        except BaseException:  # Ctrl-C too must leave the definition that the lake has
-            self._store.update_definition(claim, replace(old, revision=new.revision + 1))
+            if changed:
+                self._lake.apply_layout(new, changed)
+        except BaseException as error:  # Ctrl-C too must leave what the lake has
+            self._taken_back(old, claim, error)
             raise
+
+    def _taken_back(
+        self, old: Definition, claim: Claim, error: BaseException
+    ) -> Definition | None:
+        """The old definition as it stands in the store again, with which the next refresh brings
+        the lake in line. None: that failed, too, which is told with the first error."""
+        try:
+            state = self._store.table_by_id(old.table_id)
+            newest = state.definition if state else old  # a refresh may have gone on from the new
+            back = replace(old, revision=newest.revision + 1)
+            self._store.update_definition(claim, back)
+        except DynamicTablesError as second:
+            told = f"nor could its definition be taken back ({second.message})"
+            error.add_note(told)
+            if isinstance(error, DynamicTablesError):
+                error.hint = f"{told}; DESCRIBE DYNAMIC TABLE {old.name} shows it"
+            return None
+        return back
 
     # RENAME, DROP
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 
 from dynamic_tables.ddl import Parts
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import InvalidInput, Refused
 from dynamic_tables.lake.base import Lake
+from dynamic_tables.lake.places import one_spelling
 from dynamic_tables.model import TableState
 from dynamic_tables.names import TableName, qualify, split_name
 from dynamic_tables.reasons import Reason
@@ -47,8 +50,16 @@ class Named:
         return state.definition.location if state is not None else name
 
     def dynamic(self, name: str) -> TableState | None:
-        """The dynamic table; None: another table, or a place."""
-        return None if "/" in name else self._store.table(self._qualified(name).key)
+        """The dynamic table of this name; or whose rows lie in a table of this name, or in this
+        place. None: another table or place."""
+        if "/" in name:
+            place = one_spelling(name)
+            return self._first(lambda found: one_spelling(found.location) == place)
+        key = self._qualified(name).key
+        return self._first(lambda found: key in (found.name.key, found.stored_name.key))
+
+    def _first(self, is_meant: Callable[[Definition], bool]) -> TableState | None:
+        return next((s for s in self._store.tables() if is_meant(s.definition)), None)
 
     def _qualified(self, name: str | Parts) -> TableName:
         parts = name if isinstance(name, tuple) else split_name(name)

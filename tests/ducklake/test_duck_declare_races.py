@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ OTHER = Claimant(owner="other", host="elsewhere", pid=1, expires_s=60.0)
 HERE = Claimant(owner="other", host=socket.gethostname(), pid=1, expires_s=60.0)
 SUM = "SELECT sum(amount) AS n FROM orders"
 MAX = "SELECT max(amount) AS n FROM orders"
+BROKEN = "SELECT error('no') AS n FROM orders"
 
 OpenLake = Callable[..., dt.DynamicTables]
 
@@ -78,9 +81,8 @@ def test_no_worker_comes_between_alter_and_its_load(tables: dt.DynamicTables) ->
 def test_alter_that_fails_is_taken_back_before_a_worker_comes(tables: dt.DynamicTables) -> None:
     tables.create("fresh", SUM, trigger_on_change=True)
     tables.sql("INSERT INTO orders VALUES (2, 20)")
-    broken = "SELECT error('no') AS n FROM orders"
     with observing(rival := Rival(tables)), pytest.raises(dt.RefreshFailed) as caught:
-        tables.sql(f"CREATE OR ALTER DYNAMIC TABLE fresh TRIGGER ON CHANGE AS {broken}")
+        tables.sql(f"CREATE OR ALTER DYNAMIC TABLE fresh TRIGGER ON CHANGE AS {BROKEN}")
     assert [step for step, _ in rival.got if step is not Step.RELEASED] == []
     assert "as they were" in (caught.value.hint or "")
     assert tables.show("fresh").definition.query == SUM
@@ -154,6 +156,62 @@ def test_who_was_taken_for_dead_changes_no_definition(
     assert tables.lake.standing(before).definition == before
 
 
+def meanwhile(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
+) -> None:
+    """Another one acts between the plan of the next refresh and its claim."""
+    claim, once = tables.store.claim, iter([act])
+
+    def later(*args: Any) -> Claim:
+        next(once, lambda: None)()
+        return claim(*args)
+
+    monkeypatch.setattr(tables.store, "claim", later)
+
+
+@pytest.mark.parametrize("followed", ["a view", "a view and a parent"])
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("ALTER DYNAMIC TABLE fresh SET TARGET_LAG = '1 hour'", "fresh"),
+        ("ALTER DYNAMIC TABLE fresh RENAME TO stale", "stale"),
+    ],
+)
+def test_a_refresh_that_follows_views_and_parents_loses_no_statement(
+    tables: dt.DynamicTables,
+    monkeypatch: pytest.MonkeyPatch,
+    followed: str,
+    statement: str,
+    name: str,
+) -> None:
+    """Its plan has a revision of its own, which the statement may have, too."""
+    tables.create("parent", SUM)
+    tables.sql("CREATE VIEW v AS SELECT id AS more FROM orders")
+    tables.create("fresh", "SELECT n + more AS n FROM parent, v")
+    tables.sql("CREATE OR REPLACE VIEW v AS SELECT id + 1 AS more FROM orders")
+    if followed == "a view and a parent":
+        with monkeypatch.context() as patch:
+            patch.setattr(tables.lake, "unpublish", interrupted)  # RENAME dies half-way
+            with pytest.raises(KeyboardInterrupt):
+                tables.alter("parent", rename_to="moved")
+    before = tables.show("fresh").definition
+    meanwhile(tables, monkeypatch, lambda: tables.sql(statement))
+    report = tables.refresh("fresh", on_error="report")
+    assert [record.reason for record in report.records] == [dt.Reason.TAKEN_OVER]
+    changed = tables.show(name).definition
+    assert changed.revision == before.revision + 1
+    assert tables.lake.standing(changed).definition == changed
+    tables.refresh(name)
+    assert tables.read(name).fetchall() == [(12,)]
+    present = tables.show(name).definition
+    assert present.options == changed.options
+    assert tables.lake.standing(present).definition == present
+
+
+def interrupted(*_args: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_name_that_was_taken_meanwhile_is_not_found_in_the_lake(tables: dt.DynamicTables) -> None:
     tables.create("fresh", SUM)
     before = tables.show("fresh").definition
@@ -176,17 +234,118 @@ def test_a_definition_that_the_lake_does_not_take_is_taken_back(
     tables.create("fresh", SUM)
     before = tables.show("fresh").definition
 
-    def fails(_definition: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(tables.lake, "save_definition", fails)
+        patch.setattr(tables.lake, "save_definition", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tables.alter("fresh", target_lag="1 hour")
     assert tables.show("fresh").definition == replace(before, revision=before.revision + 2)
     tables.refresh("fresh")
     present = tables.show("fresh").definition
     assert tables.lake.standing(present).definition == present
+
+
+def away(method: Callable[..., object], *at: int) -> Callable[..., object]:
+    """The method does not answer at these calls, of which the first is 1."""
+    calls = itertools.count(1)
+
+    def asked(*args: Any) -> object:
+        if next(calls) in at:
+            raise dt.SetupError("it is away", reason=dt.Reason.STORE_BROKEN)
+        return method(*args)
+
+    return asked
+
+
+def test_a_failed_replacement_is_taken_back_though_the_lake_is_away(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has the old query again; the next refresh brings the lake in line."""
+    tables.create("fresh", SUM)
+    monkeypatch.setattr(tables.lake, "save_definition", away(tables.lake.save_definition, 2))
+    with pytest.raises(dt.RefreshFailed) as caught:
+        tables.sql(f"CREATE OR REPLACE DYNAMIC TABLE fresh AS {BROKEN}")
+    assert "as they were" in (caught.value.hint or "")
+    assert tables.show("fresh").definition.query == SUM
+    tables.refresh("fresh")
+    assert tables.read("fresh").fetchall() == [(10,)]
+    present = tables.show("fresh").definition
+    assert tables.lake.standing(present).definition == present
+
+
+def test_a_failed_replacement_is_taken_back_from_what_its_load_made_of_it(
+    tables: dt.DynamicTables,
+) -> None:
+    """The load followed a view that was replaced meanwhile: that is a revision more."""
+    tables.create("fresh", SUM)
+    tables.sql("CREATE VIEW v AS SELECT amount AS n FROM orders")
+
+    def breaks(step: Step, _table: str) -> None:
+        if step is Step.CLAIMED:
+            tables.sql(f"CREATE OR REPLACE VIEW v AS {BROKEN}")
+
+    with observing(breaks), pytest.raises(dt.RefreshFailed):
+        tables.sql("CREATE OR REPLACE DYNAMIC TABLE fresh AS SELECT n FROM v")
+    assert tables.show("fresh").definition.query == SUM
+    tables.refresh("fresh")
+    assert tables.read("fresh").fetchall() == [(10,)]
+
+
+@pytest.mark.parametrize("heartbeat", ["answers", "does not"])
+def test_what_cannot_be_taken_back_does_not_hide_the_first_error(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, heartbeat: str
+) -> None:
+    tables.create("fresh", SUM)
+    monkeypatch.setattr(tables.store, "update_definition", away(tables.store.update_definition, 2))
+    if heartbeat == "does not":
+        monkeypatch.setattr(tables.store, "heartbeat", away(tables.store.heartbeat, *range(99)))
+    with pytest.raises(dt.RefreshFailed) as caught:
+        tables.sql(f"CREATE OR REPLACE DYNAMIC TABLE fresh AS {BROKEN}")
+    assert caught.value.reason is dt.Reason.QUERY_FAILED
+    assert "nor could its definition be taken back (it is away)" in (caught.value.hint or "")
+    assert "as they were" not in (caught.value.hint or "")
+
+
+def test_an_interrupted_statement_ends_as_such_though_the_store_is_away(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.create("fresh", SUM)
+    monkeypatch.setattr(tables.lake, "save_definition", interrupted)
+    monkeypatch.setattr(tables.store, "update_definition", away(tables.store.update_definition, 2))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tables.alter("fresh", target_lag="1 hour")
+    assert "taken back (it is away)" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("failed", ["ALTER", "CREATE OR ALTER"])
+def test_a_layout_that_was_not_applied_is_not_declared(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, failed: str
+) -> None:
+    """Else the statement, repeated, would find nothing to do."""
+    statement = {
+        "ALTER": "ALTER DYNAMIC TABLE fresh SET COMMENT 'new', TARGET_LAG = '1 hour'",
+        "CREATE OR ALTER": f"CREATE OR ALTER DYNAMIC TABLE fresh COMMENT 'new' AS {MAX}",
+    }[failed]
+    tables.create("fresh", SUM, comment="old")
+    monkeypatch.setattr(tables.lake, "apply_layout", away(tables.lake.apply_layout, 1))
+    with pytest.raises(dt.SetupError):
+        tables.sql(statement)
+    present = tables.show("fresh").definition
+    assert present.options.comment == ("old" if failed == "ALTER" else None)
+    assert present.query == (SUM if failed == "ALTER" else MAX)  # its rows are there
+    assert tables.sql(statement).did == "altered"
+    assert tables.show("fresh").definition.options.comment == "new"
+    assert comment_of(tables, "fresh") == "new"
+    tables.refresh("fresh")
+    present = tables.show("fresh").definition
+    assert tables.lake.standing(present).definition == present
+
+
+def comment_of(tables: dt.DynamicTables, name: str) -> object:
+    stored = tables.show(name).definition.stored_name.name
+    (found,) = tables.sql(
+        f"SELECT comment FROM duckdb_tables() WHERE table_name = '{stored}'"
+    ).fetchall()
+    return found[0]
 
 
 def test_what_a_dead_creator_left_is_loaded_by_a_worker(tables: dt.DynamicTables) -> None:

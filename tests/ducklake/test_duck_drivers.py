@@ -10,10 +10,11 @@ from collections.abc import Callable
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.definition import Definition
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
 
-OTHER = Claimant(owner="other", host="elsewhere", pid=7, expires_s=60.0, alone=True)
+OTHER = Claimant(owner="other", host="elsewhere", pid=7, expires_s=60.0, one_driver=True)
 
 STATEMENTS: dict[str, Callable[[dt.DynamicTables], object]] = {
     "refresh": lambda tables: tables.refresh("child", upstream=True),
@@ -25,6 +26,8 @@ STATEMENTS: dict[str, Callable[[dt.DynamicTables], object]] = {
     "drop": lambda tables: tables.drop("total", cascade=True),
     "optimize": lambda tables: tables.optimize("total"),
     "rorder": lambda tables: tables.rorder("total"),
+    "rorder of what is stored": lambda tables: tables.rorder(str(stored(tables).stored_name)),
+    "rorder of a folder": lambda tables: tables.rorder(f"file://{stored(tables).location}/"),
 }
 
 
@@ -37,6 +40,12 @@ def tables(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> dt.Dyna
     tables.sql("INSERT INTO orders VALUES (2, 20)")
     monkeypatch.setattr(type(tables.lake), "one_driver", True)
     return tables
+
+
+def stored(tables: dt.DynamicTables) -> Definition:
+    definition = tables.show("total").definition
+    assert definition.stored_name != definition.name
+    return definition
 
 
 def drain(tables: dt.DynamicTables) -> set[tuple[str, str]]:
@@ -67,6 +76,8 @@ def test_a_refused_refresh_says_so_for_every_table(tables: dt.DynamicTables) -> 
     report = tables.refresh(on_error="report")
     assert {record.reason for record in report.records} == {dt.Reason.NO_EXCLUSION}
     assert dt.RefreshFailed(report).exit_code_for_cli == dt.Refused.exit_code
+    told = tables.history(limit=len(report.records))
+    assert {record.reason for record in told} == {dt.Reason.NO_EXCLUSION}
 
 
 def test_a_worker_is_refused_while_a_refresh_by_hand_is_under_way(tables: dt.DynamicTables) -> None:
@@ -102,7 +113,7 @@ def test_a_dead_driver_of_this_host_is_in_nobodys_way(tables: dt.DynamicTables, 
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     dead = Claimant(
-        owner="dead", host=socket.gethostname(), pid=process.pid, expires_s=60.0, alone=True
+        owner="dead", host=socket.gethostname(), pid=process.pid, expires_s=60.0, one_driver=True
     )
     tables.store.enter(dead)
     tables.store.claim(tables.show("child").definition.table_id, "by hand", dead)

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import store_builders as make
 
-from dynamic_tables.errors import Refused
+from dynamic_tables.errors import Held, Refused
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import Claimant, Store
 
-ME = make.claimant(1, alone=True)
-OTHER = make.claimant(2, "elsewhere", alone=True)
+ME = make.claimant(1, one_driver=True)
+OTHER = make.claimant(2, "elsewhere", one_driver=True)
 
 COMES: dict[str, Callable[[Store, Claimant], object]] = {
     "a worker": lambda store, me: store.enter(me),
@@ -53,23 +53,38 @@ def test_a_second_driver_is_refused(store: Store, comes: str, there: str) -> Non
 
 @pytest.mark.parametrize("comes", COMES)
 def test_who_shares_the_process_or_may_share_the_lake_is_admitted(store: Store, comes: str) -> None:
-    store.enter(make.claimant(1, alone=True))
-    store.claim("id-other", "r", make.claimant(1, alone=True))
+    store.enter(make.claimant(1, one_driver=True))
+    store.claim("id-other", "r", make.claimant(1, one_driver=True))
     COMES[comes](store, ME)
     store.enter(make.claimant(2, "elsewhere"))
 
 
 @pytest.mark.parametrize("comes", COMES)
 def test_a_driver_that_is_gone_counts_no_more(store: Store, comes: str) -> None:
-    """A worker that was only paused is refused when it comes back."""
-    gone = make.claimant(2, "elsewhere", expires_s=0.02, alone=True)
+    """One that was only paused is refused when it comes back: a worker, or who had a claim."""
+    gone = make.claimant(2, "elsewhere", expires_s=0.02, one_driver=True)
     store.enter(gone)
-    store.claim("id-other", "r", gone)
+    claim = store.claim("id-other", "r", gone)
     while store.workers() or store.holder("id-other"):
         time.sleep(0.005)
     COMES[comes](store, ME)
+    assert not store.heartbeat(claim)
+    assert claim.token not in [held.token for held in store.claims()]
+    with pytest.raises(Held):
+        store.update_definition(claim, make.definition("other", revision=2))
     with pytest.raises(Refused):
         store.stay(gone, None)
+
+
+def test_a_paused_driver_goes_on_if_nobody_came(store: Store) -> None:
+    """Nor do those end its claim who are of the same process, or were refused."""
+    paused = store.claim("id-other", "r", make.claimant(1, expires_s=0.02, one_driver=True))
+    while store.holder("id-other"):
+        time.sleep(0.005)
+    store.enter(ME)
+    with pytest.raises(Refused):
+        store.claim("id-by_customer", "r", OTHER)
+    assert store.heartbeat(paused)
 
 
 def test_of_drivers_that_come_at_once_one_is_admitted(store: Store) -> None:
@@ -79,7 +94,7 @@ def test_of_drivers_that_come_at_once_one_is_admitted(store: Store) -> None:
     together = threading.Barrier(8)
 
     def come(number: int) -> bool:
-        me = make.claimant(number, f"host-{number}", alone=True)
+        me = make.claimant(number, f"host-{number}", one_driver=True)
         together.wait()
         try:
             store.claim(f"id-t{number}", "r", me) if number % 2 else store.enter(me)

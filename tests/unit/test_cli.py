@@ -322,6 +322,22 @@ def test_a_failing_refresh_prints_its_report(
     assert "  sales.by_day: it went wrong\n    hint: mend it\n" in run("refresh").stdout
 
 
+@pytest.mark.parametrize(
+    ("reasons", "code"),
+    [
+        ({Reason.HELD, Reason.NO_EXCLUSION}, 4),
+        ({Reason.HELD, Reason.SCAN_LIMIT}, 4),
+        ({Reason.NO_EXCLUSION, Reason.MODE_REFUSES_FULL}, 4),
+        ({Reason.HELD, Reason.NO_EXCLUSION, Reason.QUERY_FAILED}, 3),
+    ],
+)
+def test_what_was_only_refused_or_held_has_not_failed(
+    fake: Callable[[Any], FakeTables], reasons: set[Reason], code: int
+) -> None:
+    fake(RefreshReport(refresh_id="r1", records=tuple(map(record, reasons))))
+    assert run("refresh").exit_code == code
+
+
 def test_the_one_shape_of_errors(fake: Callable[[Any], FakeTables]) -> None:
     fake(Refused("it has [children]", reason=Reason.HAS_CHILDREN, about="x", hint="CASCADE"))
     expected = {

@@ -34,6 +34,20 @@ def local_path(location: str) -> Path | None:
     return Path(location) if location.startswith("/") else None
 
 
+def one_spelling(location: str) -> str:
+    """A location in whatever spelling, as two spellings of one place are compared.
+
+    >>> one_spelling("s3://bucket//lake/x/"), one_spelling("/tmp/my lake/")
+    ('s3a://bucket/lake/x', 'file:/tmp/my lake')
+    """
+    local = local_path(location)
+    if local is not None:
+        return location_of(local)
+    scheme, mark, rest = location.partition("://")
+    kind = "s3a" if f"{scheme}://" in S3 else scheme
+    return f"{kind}{mark}{'/'.join(filter(None, rest.split('/')))}"
+
+
 def arrow_uri(location: str) -> str:
     """A location that is not on the local disk, as Arrow wants it: encoded.
 

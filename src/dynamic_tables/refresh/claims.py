@@ -34,7 +34,7 @@ def claimed(
         yield claim
 
 
-def claimed_if_alone(
+def claimed_if_one_driver(
     context: Context, state: TableState | None, what: str
 ) -> AbstractContextManager[Claim | None]:
     """What changes no row goes on beside refreshes, but where two drivers may lose each other's

@@ -69,9 +69,12 @@ class Recovery:
 
     def _settle_definition(self, state: TableState, standing: Standing) -> None:
         """The largest revision counts, wherever it is found; store and lake are brought to it, the
-        store first: it refuses who has lost the claim."""
-        kept, stored = state.definition, standing.definition
-        newest = max(self._writer.order.definition, kept, stored, key=lambda d: d.revision)
+        store first: it refuses who has lost the claim. What the plan made of the definition counts
+        if nobody changed that between plan and claim."""
+        kept, stored, order = state.definition, standing.definition, self._writer.order
+        newest = max(kept, stored, key=lambda d: d.revision)
+        if newest.revision == order.read_revision:
+            newest = order.definition
         newest = self._with_parents(newest)
         self._writer.definition = newest
         if newest.revision > kept.revision:

@@ -258,6 +258,7 @@ class GraphRefresh:
         return Order(
             refresh_id=plan.refresh_id,
             definition=definition,
+            read_revision=plan.states[definition.table_id].definition.revision,
             cut=cut,
             pins=tuple(self.pin(plan, source) for source in definition.sources),
             has_children=bool(plan.graph.children(definition.table_id)),

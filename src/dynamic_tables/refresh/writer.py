@@ -45,7 +45,8 @@ class Order:
     """What one table is asked to become."""
 
     refresh_id: str
-    definition: Definition
+    definition: Definition  # with its views and parents as the plan found them
+    read_revision: int  # that the plan found in the store, and followed to this definition
     cut: Cut
     pins: tuple[Pin, ...]
     has_children: bool

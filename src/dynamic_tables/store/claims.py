@@ -3,6 +3,7 @@
 A claim counts until another one replaces it. Expiry allows others to replace it, and does nothing
 by itself: who was paused and finds its token still there has lost nothing. Each check happens under
 the lock of the table's row, as does each replacement, so that they cannot overtake each other.
+Where there may be one driver only, whoever is admitted ends the expired claims of all others.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ def take(
         dead = _is_dead(rival, claimant, is_owner_dead)
         if not dead:
             raise _held(rival, name)
-    if claimant.alone:
+    if claimant.one_driver:
         workers.sweep(connection)
     token = next_number(connection)
-    workers.check_alone(connection, claimant, name)
+    workers.check_one_driver(connection, claimant, name)
     claim = Claim(
         table_id=table_id,
         token=token,

@@ -55,7 +55,7 @@ class Claimant:
     host: str
     pid: int
     expires_s: float  # without a heartbeat for so long, others may take over
-    alone: bool = False  # the lake bears no second process that commits to it
+    one_driver: bool = False  # two that commit to the lake at once may lose commits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

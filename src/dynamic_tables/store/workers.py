@@ -13,7 +13,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Connection, delete, func, or_, select, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    delete,
+    func,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
 from dynamic_tables.errors import Refused
 from dynamic_tables.reasons import Reason
@@ -31,7 +41,7 @@ def enter(connection: Connection, claimant: Claimant) -> None:
     instant = now(connection)
     sweep(connection)
     number = next_number(connection)
-    check_alone(connection, claimant, "worker")
+    check_one_driver(connection, claimant, "worker")
     upsert(
         connection,
         _workers,
@@ -52,18 +62,23 @@ def sweep(connection: Connection) -> None:
     connection.execute(delete(_workers).where(_workers.c.expires_at <= database_now()))
 
 
-def check_alone(connection: Connection, claimant: Claimant, about: str) -> None:
-    """Refuse a second driver where there may be one only; its number is drawn already."""
-    if not claimant.alone:
+def check_one_driver(connection: Connection, claimant: Claimant, about: str) -> None:
+    """Refuse a second driver where there may be one only; its number is drawn already.
+
+    Claims of others that have expired are deleted: the next beat of a driver that was only paused
+    would revive them, beside the one that is admitted now.
+    """
+    if not claimant.one_driver:
         return
-    held = _claims.c.expires_at > database_now()
-    drivers = [
-        select(_workers.c.host, _workers.c.pid),
-        select(_claims.c.host, _claims.c.pid).where(held),
-    ]
+
+    def others(found: FromClause) -> ColumnElement[bool]:
+        return or_(found.c.host != claimant.host, found.c.pid != claimant.pid)
+
+    expired = _claims.c.expires_at <= database_now()
+    connection.execute(delete(_claims).where(expired, others(_claims)))
+    drivers = [select(driver.c.host, driver.c.pid) for driver in (_workers, _claims)]
     found = union_all(*drivers).subquery()
-    others = or_(found.c.host != claimant.host, found.c.pid != claimant.pid)
-    other = connection.execute(select(found).where(others)).first()
+    other = connection.execute(select(found).where(others(found))).first()
     if other is not None:
         raise Refused(
             f"process {other.pid} on {other.host} works on this lake, which lies on S3:"
