@@ -330,9 +330,7 @@ class Declarations:
             self._taken_back(old, claim, error)
             raise
 
-    def _taken_back(
-        self, old: Definition, claim: Claim, error: BaseException
-    ) -> Definition | None:
+    def _taken_back(self, old: Definition, claim: Claim, error: BaseException) -> Definition | None:
         """The old definition as it stands in the store again, with which the next refresh brings
         the lake in line. None: that failed, too, which is told with the first error."""
         try:
