@@ -280,7 +280,7 @@ class Declarations:
         changed = old.options.changed(new.options)
         try:
             self._lake.apply_layout(new, changed)
-        except BaseException as error:
+        except BaseException as error:  # Ctrl-C too must leave what the table has
             plain = new.options.unset(name for name in APPLIED if name in changed)
             self._taken_back(replace(new, options=plain), claim, error)
             raise
