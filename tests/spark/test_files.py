@@ -153,13 +153,18 @@ def test_files_without_the_affected_keys_are_not_read(shared: dt.DynamicTables) 
         " CAST(id AS INT) FROM range(8000)"
     )
     shared.sql("ALTER TABLE sorted RENAME COLUMN k TO g")  # statistics know it by another name
-    shared.create("near", "SELECT g, max(v) AS m, count(*) AS n FROM sorted GROUP BY g")
+    query = "SELECT g, max(v) AS m, count(*) AS n FROM sorted GROUP BY g"
+    shared.create("near", query)
+    shared.create("near_merged", query)
+    shared.create("near_folded", query, storage="MERGE_ON_READ")
     assert shared.sql("DESCRIBE DETAIL sorted").collect()[0].numFiles == 8
     shared.sql("DELETE FROM sorted WHERE g IN (411, 412) AND v >= 7200")
-    record = shared.refresh("near", strategy="keys")["near"]
-    assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
-    assert (record.work.files_read or 0) <= 4, record.work  # the feed's, the source's, two stored
-    check(shared, "near")
+    for name, strategy in (("near", "keys"), ("near_merged", "merge"), ("near_folded", "fold")):
+        record = shared.refresh(name, strategy=strategy)[name]
+        assert record.strategy == strategy
+        assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
+        assert (record.work.files_read or 0) <= 4, record.work  # the feed's, the source's, 2 stored
+        check(shared, name)
     shared.sql("INSERT INTO sorted VALUES (NULL, 1), (5, 1), (799, 9999), (9000, 1)")
     assert shared.refresh("near", strategy="keys")["near"].work.rows_inserted == 4
     shared.sql("INSERT INTO sorted VALUES (NULL, 2), (NULL, 0)")

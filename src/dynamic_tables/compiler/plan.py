@@ -62,14 +62,16 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """`merge`: what each of the tables is made of, in this order, and the new rows at last."""
+    """`merge`: what each of the tables is made of, in this order, and the new rows at last.
+
+    Those of the groups that need their rows are `DeltaPlan.recomputed`.
+    """
 
     parts: str  # SQL: what every changed group gains and loses
     rows: str  # SQL: the stored rows of the changed groups
     groups: str  # SQL: their new values
     keys: str  # SQL: the groups that need their rows
     merged: str  # SQL: the new rows of the others
-    recomputed: str  # SQL: the new rows of those
     joined: str | None  # SQL: rows and groups at once, each beside its stored row
     matched: str | None  # SQL: the same of groups that have one
     beside: str | None  # SQL: of them, as `merged`, with the stored rows
@@ -77,12 +79,11 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folding:
-    """`fold`: what each of the tables is made of, in this order, and the new rows at last."""
+    """`fold`: as `Merge`; nothing that is stored is read."""
 
     parts: str  # SQL: what every changed group gains and loses
     partials: str  # SQL: the same as rows to be stored
     keys: str  # SQL: the groups that need their rows
-    recomputed: str  # SQL: the rows of those
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +260,6 @@ class DeltaPlan:
             groups=self.merging.groups(writer, tables.parts, tables.rows, types),
             keys=self.merging.needing(tables.groups),
             merged=self.merging.merged(writer, tables.groups),
-            recomputed=self.merging.recomputed(writer, tables.keys),
             joined=together(only_stored=False),
             matched=together(only_stored=True),
             beside=joined.rows(writer, tables.groups) if joins else None,
@@ -278,10 +278,19 @@ class DeltaPlan:
                 parts=parts,
                 partials=Partials(self.merging).rows(writer, tables.parts, types),
                 keys=Partials(self.merging).needing(tables.parts, types),
-                recomputed=self.merging.recomputed(writer, tables.keys),
             )
 
         return self._once(("fold", tables, frozenset(types.items())), now, write)
+
+    def recomputed(self, now: Situation, keys_table: str) -> str:
+        """SQL of the rows of some groups, from the sources: written for who has found such groups,
+        because its scans are restricted by what is known of their keys."""
+
+        def write(now: Situation) -> str:
+            assert isinstance(self.merging, Merging)
+            return self.merging.recomputed(Emitter(self.dialect, now.leaves), keys_table)
+
+        return self._once(("recomputed", keys_table), now, write)
 
     def folded(self, relation: str, types: Mapping[str, str]) -> str:
         """SQL of one row a group, from the rows that are stored of it in parts."""

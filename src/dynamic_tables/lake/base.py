@@ -90,6 +90,7 @@ class Commit:
     replaces: bool = False  # an overwrite: rows went that no metric tells of
     changed_bytes: int = 0  # of the files that its change feed is read from
     committed_at: datetime | None = None  # None: the log does not tell
+    redefines: bool = True  # columns may have changed: it has a word about them, or nothing tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,19 +59,18 @@ class GroupChanges(Changes):
         joins = found.joined and found.beside and bags.is_flat(stored)
         if joins and not made.is_local:
             self._only(stored, made, keys).createOrReplaceTempView(STORED)
-            return self._joined(found)
+            return self._joined(found, now, leaves)
         stored.createOrReplaceTempView(STORED)
         if joins:
-            return self._joined_here(found, made, keys)
+            return self._joined_here(found, made, keys, now, leaves)
         rows = self._holder.named(MERGED.rows, found.rows)
         few = made.is_local and rows.is_local
         self._holder.named(MERGED.groups, found.groups, of_few=few)
         new = self._typed(found.merged)
-        keys = self._keys_of(found)
-        if not is_empty(keys):
+        needing = self._holder.sql(found.keys)
+        if not is_empty(needing):
             few = False
-            self._named_keys(keys, made)
-            new = new.unionAll(self._typed(found.recomputed))
+            new = new.unionAll(self._recomputed(now, leaves, needing))
         difference = bags.replaced(new, rows.frame, groups)
         return self._found(Strategy.MERGE, difference, of_few=few)
 
@@ -85,21 +84,30 @@ class GroupChanges(Changes):
             return stored
         return of_keys(stored, groups.frame, self._plan.group_columns())
 
-    def _named_keys(self, keys: DataFrame, made: jvm.Held) -> DataFrame:
-        """The keys of groups that need their rows; of many it is told how many they are."""
-        if not made.is_local:
-            keys = self._holder.for_joins(keys)
-            keys.createOrReplaceTempView(MERGED.keys)
-        return keys
+    def _recomputed(self, now: Situation, leaves: SparkLeaves, needing: DataFrame) -> DataFrame:
+        """The rows of groups that need theirs; scans look for their keys as far as they are few."""
+        keys = self._holder.sent_along(self._holder.held(needing))
+        keys.frame.createOrReplaceTempView(MERGED.keys)
+        if self._plan.group_columns():
+            leaves.learn(MERGED.keys, keys, needing.columns)
+        return self._typed(self._plan.recomputed(now, MERGED.keys))
 
-    def _joined_here(self, found: Merge, made: jvm.Held, columns: Sequence[str]) -> Found:
+    def _joined_here(
+        self,
+        found: Merge,
+        made: jvm.Held,
+        columns: Sequence[str],
+        now: Situation,
+        leaves: SparkLeaves,
+    ) -> Found:
         """Few groups, each beside its stored row: what differs is made of them when it is read."""
         groups = self._beside_stored(found, made, columns)
         groups.frame.createOrReplaceTempView(MERGED.groups)
-        keys = self._keys_of(found)
+        needing = self._holder.sql(found.keys)
         come, go = bags.beside_here(self._known(found), OLD, COMES)
-        if not is_empty(keys):
-            return self._with_recomputed(found, groups.frame, come.unionAll(go))
+        if not is_empty(needing):
+            new = self._recomputed(now, leaves, needing)
+            return self._with_recomputed(new, groups.frame, come.unionAll(go))
         goes = not is_empty(go)
         if not goes and is_empty(come):
             return nothing(Strategy.MERGE)
@@ -127,50 +135,43 @@ class GroupChanges(Changes):
         assert found.beside is not None
         return self._typed(found.beside, OLD, COMES)
 
-    def _keys_of(self, found: Merge) -> DataFrame:
-        """The keys of the other groups, which need their rows."""
-        keys = self._holder.sql(found.keys)
-        keys.createOrReplaceTempView(MERGED.keys)
-        return keys
-
-    def _joined(self, found: Merge) -> Found:
+    def _joined(self, found: Merge, now: Situation, leaves: SparkLeaves) -> Found:
         """Many groups: each beside its stored row, in one pass over the stored table."""
         assert found.joined is not None
         groups = checkpointed(self._holder.sql(found.joined))
         groups.createOrReplaceTempView(MERGED.groups)
-        known, keys = bags.beside(self._known(found), OLD, COMES), self._keys_of(found)
+        known = bags.beside(self._known(found), OLD, COMES)
+        needing = self._holder.sql(found.keys)
         with jvm.meanwhile(self._session, lambda: keep_computed(known)) as keeping:
-            are_known = is_empty(keys)
+            are_known = is_empty(needing)
         if are_known:
             differing = keeping.result()
             return Found(Delta(strategy=Strategy.MERGE, changes=differing.held.size), differing)
-        self._holder.for_joins(keys).createOrReplaceTempView(MERGED.keys)
-        return self._with_recomputed(found, groups, known)
+        return self._with_recomputed(self._recomputed(now, leaves, needing), groups, known)
 
-    def _with_recomputed(self, found: Merge, groups: DataFrame, known: DataFrame) -> Found:
+    def _with_recomputed(self, new: DataFrame, groups: DataFrame, known: DataFrame) -> Found:
         """What differs, with the groups that are computed from their rows."""
-        new = self._typed(found.recomputed)
         old = groups.where(NEEDS_ROWS).select(f"{OLD}.*").where(f"{bags.PLACE} IS NOT NULL")
         apart = bags.replaced(new, old, self._plan.group_columns())
         return self._found(Strategy.MERGE, known.unionByName(apart))
 
-    def _folded(self, now: Situation) -> Found:
+    def _folded(self, now: Situation, leaves: SparkLeaves) -> Found:
         """`fold`: what the changed groups gain and lose; nothing that is stored is read."""
         found = self._plan.fold(now, MERGED, types=self._definition.types)
         if found is None:
             return nothing(Strategy.FOLD)
         made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
         new = self._typed(found.partials)
-        groups = self._holder.sql(found.keys)
-        groups.createOrReplaceTempView(MERGED.keys)
-        if is_empty(groups):
+        needing = self._holder.sql(found.keys)
+        if is_empty(needing):
             return self._appended(new, made)
-        groups = self._named_keys(groups, made)
-        new = new.unionAll(self._typed(found.recomputed))
+        new = new.unionAll(self._recomputed(now, leaves, needing))
+        groups = self._session.table(MERGED.keys)
         in_parts = self._definition.in_parts
         assert in_parts is not None
         named = groups.toDF(*in_parts.keys) if in_parts.keys else groups
-        stored = parts.of_groups(self._stored(), named, in_parts.keys)
+        near = leaves.nearby(self._stored, MERGED.keys, in_parts.keys, self._prunes_stored)
+        stored = parts.of_groups(near, named, in_parts.keys)
         return self._found(Strategy.FOLD, bags.counted(new, stored))
 
     def _appended(self, new: DataFrame, of: jvm.Held) -> Found:

@@ -17,7 +17,7 @@ from dynamic_tables.lake import bags, transaction
 from dynamic_tables.lake.base import Stamp
 from dynamic_tables.lake.faults import SPARK_FAULTS, is_conflict
 from dynamic_tables.lake.files import rows_at
-from dynamic_tables.lake.holding import Kept
+from dynamic_tables.lake.holding import Kept, in_one_file
 from dynamic_tables.lake.ranges import ORDERED_ALIKE
 from dynamic_tables.lake.sessions import small_queries
 from dynamic_tables.names import quote
@@ -73,7 +73,7 @@ def apply_difference(
     partial = definition.in_parts is not None
     with small_queries(session, applies=kept.held.is_local, rows=kept.held.size):
         if kept.only_inserts:
-            new = bags.inserted(kept.held.frame)
+            new = in_one_file(bags.inserted(kept.held.frame), kept)
             if not transaction.append(session, definition.location, new, stamp, partial=partial):
                 _numbered(new, stamp).mode("append").save(definition.location)
         elif not _replaced(session, definition, kept, stamp):

@@ -122,5 +122,10 @@ def _told(held: jvm.Held) -> Kept:
     return Kept(held, goes=going.agg(F.coalesce(F.sum(excess), F.lit(0))).collect()[0][0])
 
 
+def in_one_file(rows: DataFrame, kept: Kept) -> DataFrame:
+    """What is made of rows in the driver is written by one task: every file costs its readers."""
+    return rows.coalesce(1) if kept.held.is_local else rows
+
+
 def is_empty(frame: DataFrame) -> bool:
     return frame.limit(1)._jdf.collectAsList().isEmpty()

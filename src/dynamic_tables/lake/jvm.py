@@ -341,10 +341,22 @@ def delta_log_by_path(spark: SparkSession, path: str) -> Java:
     return for_table(spark._jsparkSession, path)
 
 
+def delta_log_of(spark: SparkSession, catalog_table: Java) -> Java:
+    """Delta's log of a table as Spark's own catalog knows it."""
+    for_table = static(spark, "org.apache.spark.sql.delta.DeltaLog", "forTable")
+    return for_table(spark._jsparkSession, catalog_table)
+
+
 def newest_snapshot(spark: SparkSession, log: Java) -> Java:
     """The table as it is now (the log is listed; no Spark job while checksums are written)."""
     none = some(spark, None)
     return log.update(False, none, none)
+
+
+def known_snapshot(spark: SparkSession, log: Java) -> Java:
+    """The table as it was when this process last looked: what is pinned, or newer; no listing."""
+    known = log.unsafeVolatileSnapshot()
+    return known if known.version() >= 0 else newest_snapshot(spark, log)
 
 
 def table_property(snapshot: Java, key: str) -> str | None:

@@ -58,9 +58,11 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
     info: dict[str, Any] = {}
     changed: dict[str, list[dict[str, Any]]] = {}  # files that came and went, by path
     fed = 0  # bytes of its feed
+    redefines = False
     try:
         for action in actions_of(spark, location, version):
             info = action.get("commitInfo", info)
+            redefines = redefines or "metaData" in action
             fed += (action.get("cdc") or {}).get("size", 0)
             file = action.get("add") or action.get("remove") or {}
             if file.get("dataChange"):
@@ -76,6 +78,7 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
         replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
         changed_bytes=fed or sum(map(_changed_bytes, changed.values())),
         committed_at=_instant(info.get("inCommitTimestamp") or info.get("timestamp")),
+        redefines=redefines,
     )
 
 

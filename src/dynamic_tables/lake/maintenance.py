@@ -42,7 +42,7 @@ class Maintenance(GroupChanges):
             case Strategy.MERGE:
                 return self._merged(now, leaves)
             case Strategy.FOLD:
-                return self._folded(now)
+                return self._folded(now, leaves)
             case _:
                 return self._netted(now, strategy)
 

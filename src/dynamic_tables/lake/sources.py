@@ -32,9 +32,9 @@ class SourceTables:
         return catalog.state_at(self.spark, source.name, source.hidden.location)
 
     def present(self, source: Source) -> SourceState:
-        """The same at the place where it was found last: the catalog is not asked again."""
+        """The same as it was found last, where it was: neither catalog nor log are asked again."""
         place = source.hidden.location if source.hidden else self.location_of(source.name)
-        return catalog.state_at(self.spark, source.name, place)
+        return catalog.known_state(self.spark, source.name, place)
 
     def _state(self, name: TableName) -> SourceState:
         state = catalog.state(self.spark, name)
@@ -87,6 +87,15 @@ class SourceTables:
     def commits_of(self, source: Source, moves: Moves) -> tuple[Commit, ...]:
         old, new = pin_of(moves.before, source), pin_of(moves.after, source)
         return self.source_commits(source, old.version, new.version)
+
+    def may_have_other_columns(self, definition: Definition, moves: Moves) -> bool:
+        """Whether a commit between the pins has a word about columns, or the log has a gap."""
+        for source in definition.sources:
+            commits = self.commits_of(source, moves)
+            span = pin_of(moves.after, source).version - pin_of(moves.before, source).version
+            if len(commits) != span or any(commit.redefines for commit in commits):
+                return True
+        return False
 
     def extents(self, definition: Definition, moves: Moves) -> dict[str, Extent]:
         """How much of each source changed between its pins, by name key."""

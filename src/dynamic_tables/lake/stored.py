@@ -216,14 +216,14 @@ class StoredTables(ShownTables):
         transaction.rewrite(session, definition.location, form, written)
 
     def stored_bytes(self, definition: Definition) -> int:
-        return jvm.table_bytes(self._snapshot_at(definition.location))
+        return jvm.table_bytes(self._known(definition))
 
     def layout(self, definition: Definition) -> Layout:
         """Every refresh leaves one or two small files.
 
         A partitioned table has many by its nature: compacting it is left to its owner.
         """
-        snapshot = self._snapshot_at(definition.location)
+        snapshot = self._known(definition)
         if (column := definition.options.row_groups_by) is not None:
             return Layout(unordered_percent=stored_order.unordered_percent(snapshot, column))
         if definition.options.partitioned_by:
@@ -286,12 +286,18 @@ class StoredTables(ShownTables):
         log = jvm.delta_log_by_path(self.spark, location)
         return jvm.newest_snapshot(self.spark, log)
 
+    def _known(self, definition: Definition) -> Java:
+        """As it was seen or written last by this process, which suffices for its sizes: a refresh
+        asks for `standing` first."""
+        log = jvm.delta_log_by_path(self.spark, definition.location)
+        return jvm.known_snapshot(self.spark, log)
+
     def version_of(self, definition: Definition) -> int:
         return self._snapshot_at(definition.location).version()
 
     def row_count(self, definition: Definition) -> int | None:
         """How many rows stand, if Delta knows without counting them."""
-        return jvm.row_count(self._snapshot_at(definition.location))
+        return jvm.row_count(self._known(definition))
 
     def stored_definitions(self) -> Iterator[Definition]:
         """The definitions that lie in the schemas' folders, for rebuilding a lost store."""

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.lake import bags, catalog, jvm, marking
 from dynamic_tables.lake.base import Stamp
-from dynamic_tables.lake.holding import Kept
+from dynamic_tables.lake.holding import Kept, in_one_file
 from dynamic_tables.lake.jvm import DELTA, Java
 from dynamic_tables.lake.marking import ADD_FILE_DATA_CHANGE, Mark, copied, marks_of, now_ms
 from dynamic_tables.lake.row_groups.order import PARTIAL
@@ -281,7 +281,7 @@ def _written(difference: Kept, *, with_feed: bool) -> DataFrame:
     ).otherwise(F.array_repeat(delete, -excess))
     columns = [quote(name) for name in frame.columns if name not in bags.COUNTS]
     rows = frame.select(*columns, F.explode(kinds).alias(CHANGE_TYPE))
-    return rows.coalesce(1) if difference.held.is_local else rows
+    return in_one_file(rows, difference)
 
 
 def try_internals(session: SparkSession) -> None:

@@ -169,7 +169,8 @@ class DuckArea:
         self._make(MERGED.keys, found.keys)
         new = f"SELECT {_typed(definition)} FROM ({found.merged})"  # noqa: S608  quoted
         if self._value(f"SELECT count(*) FROM {MERGED.keys}"):  # noqa: S608  a constant
-            new += f" UNION ALL SELECT {_typed(definition)} FROM ({found.recomputed})"  # noqa: S608
+            recomputed = plan.recomputed(now, MERGED.keys)
+            new += f" UNION ALL SELECT {_typed(definition)} FROM ({recomputed})"  # noqa: S608
         self._keep(bags.difference(f"({new})", MERGED.rows, names))
         return Delta(strategy=Strategy.MERGE, changes=self._size())
 
@@ -188,7 +189,8 @@ class DuckArea:
         new = f"SELECT {_typed(definition)} FROM ({found.partials})"  # noqa: S608  quoted
         stored = f"(SELECT {columns_sql(names)} FROM ({bags.nothing(names)}))"  # noqa: S608
         if self._value(f"SELECT count(*) FROM {MERGED.keys}"):  # noqa: S608  a constant
-            new += f" UNION ALL SELECT {_typed(definition)} FROM ({found.recomputed})"  # noqa: S608
+            recomputed = plan.recomputed(now, MERGED.keys)
+            new += f" UNION ALL SELECT {_typed(definition)} FROM ({recomputed})"  # noqa: S608
             keys = definition.in_parts.keys
             groups = f"(FROM {MERGED.keys}) AS g"
             if keys:
