@@ -130,21 +130,22 @@ def check_key(
     approximate: tuple[str, ...],
     after: Counter[str],
 ) -> None:
-    replacement = plan.replacement(now, "affected", approximate)
-    if replacement is None:
+    affected = plan.affected(now, approximate)
+    if affected is None:
         return
-    db.execute(f"CREATE OR REPLACE TABLE affected AS {replacement.keys}")
+    db.execute(f"CREATE OR REPLACE TABLE affected AS {affected}")
     same = " AND ".join(
         f'k._dt_k{n} IS NOT DISTINCT FROM v."{column}"'
-        for n, column in enumerate(replacement.columns)
+        for n, column in enumerate(plan.exact_key_columns(approximate))
     )
     for table in SCHEMAS:
         db.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM {table}_before")
     stored = query.replace("current_date", DAYS[Side.BEFORE])
     kept = f"SELECT * FROM ({stored}) AS v WHERE NOT EXISTS (SELECT 1 FROM affected AS k"
     kept += f" WHERE {same or 'TRUE'})"
-    rest, new = db.execute(kept).fetchall(), db.execute(replacement.rows).fetchall()
-    assert bag(rest + new) == after, f"keys\n{query}\n{replacement}"
+    rows = plan.rows_of(now, "affected", approximate)
+    rest, new = db.execute(kept).fetchall(), db.execute(rows).fetchall()
+    assert bag(rest + new) == after, f"keys\n{query}\n{affected}\n{rows}"
 
 
 def planned(query: Relation | str, columns: tuple[str, ...] | None = None) -> DeltaPlan:

@@ -27,9 +27,7 @@ def rows(keys: str) -> str:
     query = "SELECT a, row_number() OVER (PARTITION BY a ORDER BY b) AS n FROM orders"
     plan = plan_query(query, {"orders": ("a", "b")}, columns=("a", "n"), dialect="spark")
     assert isinstance(plan, DeltaPlan)
-    found = plan.replacement(Situation(leaves=Leaves(), moved=frozenset({"orders"})), keys, ())
-    assert found is not None
-    return found.rows
+    return plan.rows_of(Situation(leaves=Leaves(), moved=frozenset({"orders"})), keys, ())
 
 
 def test_a_condition_stands_beside_the_semi_join() -> None:

@@ -42,15 +42,6 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
-    """`keys`: the rows of the affected keys as they are now, and which stored rows they replace."""
-
-    keys: str  # SQL: the distinct affected keys, columns _dt_k0, _dt_k1, …
-    rows: str  # SQL over the table `{keys_table}`: their rows, under the declared names
-    columns: tuple[str, ...]  # the output columns that are the key, in the order of _dt_k0, …
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
     """Names of tables that the lake makes while it merges."""
 
@@ -183,43 +174,29 @@ class DeltaPlan:
 
         return self._once("changes", now, write)
 
-    def replacement(
-        self, now: Situation, keys_table: str, approximate: Sequence[str]
-    ) -> Replacement | None:
-        """SQL of the affected keys, and of their rows as they are now; see `exact_key`."""
+    def affected(self, now: Situation, approximate: Sequence[str]) -> str | None:
+        """SQL of the distinct keys that the changes affect, columns _dt_k0, …; see `exact_key`."""
 
-        def write(now: Situation) -> Replacement | None:
-            return self._replacement(now, keys_table, self.exact_key(approximate))
+        def write(now: Situation) -> str | None:
+            emitter, deltas = self._deltas(now)
+            table = deltas.keys_of(self.exact_key(approximate).inputs)
+            return table and emitter.with_ctes(f"SELECT * FROM {table}")
 
-        return self._once(("keys", keys_table, tuple(approximate)), now, write)
-
-    def _replacement(self, now: Situation, keys_table: str, key: Key) -> Replacement | None:
-        emitter, deltas = self._deltas(now)
-        table = deltas.keys_of(key.inputs)
-        if table is None:
-            return None
-        return Replacement(
-            keys=emitter.with_ctes(f"SELECT * FROM {table}"),
-            rows=self._rows_of(now, keys_table, key),
-            columns=tuple(self._declared(name) for name in key.columns),
-        )
+        return self._once(("keys", tuple(approximate)), now, write)
 
     def rows_of(self, now: Situation, keys_table: str, approximate: Sequence[str]) -> str:
         """SQL of the rows of some keys as they are now, whoever found these keys affected."""
 
         def write(now: Situation) -> str:
-            return self._rows_of(now, keys_table, self.exact_key(approximate))
+            writer = Emitter(self.dialect, now.leaves)
+            only = Restriction(table=keys_table, values=self.exact_key(approximate).values)
+            rows = writer.rows(self.node, Side.AFTER, only)
+            return f"SELECT {self._renamed(writer)} FROM ({rows}) AS q"
 
         return self._once(("rows", keys_table, tuple(approximate)), now, write)
 
-    def _rows_of(self, now: Situation, keys_table: str, key: Key) -> str:
-        writer = Emitter(self.dialect, now.leaves)
-        only = Restriction(table=keys_table, values=key.values)
-        rows = writer.rows(self.node, Side.AFTER, only)
-        return f"SELECT {self._renamed(writer)} FROM ({rows}) AS q"
-
     def exact_key_columns(self, approximate: Sequence[str]) -> tuple[str, ...]:
-        """The declared names of `exact_key`."""
+        """The declared names of `exact_key`, in the order of _dt_k0, …"""
         return tuple(map(self._declared, self.exact_key(approximate).columns))
 
     def origin(self, column: str) -> tuple[str, str] | None:
@@ -359,7 +336,6 @@ __all__ = [
     "DeltaPlan",
     "Folding",
     "Merge",
-    "Replacement",
     "Situation",
     "Tables",
     "key_column",

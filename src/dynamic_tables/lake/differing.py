@@ -56,7 +56,7 @@ class Differing:
     def rows(self) -> int | None:
         """About how many they have: a removed file need not tell, it is taken for one as dense as
         the others. None if no file tells."""
-        counts = [(_rows_of(f), f["size"]) for f in (*self.went.values(), *self.came.values())]
+        counts = [(jvm.rows_in(f), f["size"]) for f in (*self.went.values(), *self.came.values())]
         known = [(rows, size) for rows, size in counts if rows is not None]
         told, size = sum(rows for rows, _ in known), sum(size for _, size in known)
         if len(known) == len(counts):
@@ -75,16 +75,6 @@ def _as_added(file: Mapping[str, Any]) -> Action:
         "deletionVector": file.get("deletionVector"),
         "stats": file.get("stats"),
     }
-
-
-def _rows_of(file: Action) -> int | None:
-    """
-    >>> _rows_of({"stats": '{"numRecords": 9}', "deletionVector": {"cardinality": 2}})
-    7
-    """
-    there = json.loads(file.get("stats") or "{}").get("numRecords")
-    gone = (file.get("deletionVector") or {}).get("cardinality", 0)
-    return None if there is None else there - gone
 
 
 def _content(file: Action) -> tuple[Any, ...]:

@@ -66,6 +66,8 @@ def listed(session: SparkSession, location: str, version: int) -> Listed | None:
 
 def _of(session: SparkSession, files: Java, wanted: Sequence[Wanted], *, schema: str) -> Java:
     """The files that may hold what is wanted."""
-    known = list(jvm.items(files))
-    places = kept([file.stats() for file in known], wanted, schema)
-    return files if len(places) == len(known) else jvm.sequence(session, [known[n] for n in places])
+    stats = [file.get("stats") for file in jvm.described(session, files)]
+    places = kept(stats, wanted, schema)
+    if len(places) == len(stats):
+        return files
+    return jvm.sequence(session, [files.apply(n) for n in places])

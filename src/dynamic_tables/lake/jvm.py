@@ -414,12 +414,29 @@ def all_files(snapshot: Java) -> Java | None:
     return option(checksum.allFiles()) if checksum is not None else None
 
 
-def row_count(snapshot: Java) -> int | None:
+def described(spark: SparkSession, files: Java) -> list[dict[str, Any]]:
+    """Files as the log describes them, in one answer: one by one, each takes several."""
+    mapper = static(spark, f"{DELTA}.util.JsonUtils", "mapper")()
+    return json.loads(mapper.writeValueAsString(files))
+
+
+def rows_in(described_file: Mapping[str, Any]) -> int | None:
+    """The rows of a file that are not gone; None: it has no statistics.
+
+    >>> rows_in({"stats": '{"numRecords": 9}', "deletionVector": {"cardinality": 2}}), rows_in({})
+    (7, None)
+    """
+    there = json.loads(described_file.get("stats") or "{}").get("numRecords")
+    gone = (described_file.get("deletionVector") or {}).get("cardinality", 0)
+    return None if there is None else there - gone
+
+
+def row_count(spark: SparkSession, snapshot: Java) -> int | None:
     """The rows of a table, as far as is known without a job: a file may lack statistics."""
     files = all_files(snapshot)
     if files is None:
         return None
-    counts: list[int | None] = [option(file.numLogicalRecords()) for file in items(files)]
+    counts = [rows_in(file) for file in described(spark, files)]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 

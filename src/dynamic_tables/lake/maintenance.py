@@ -50,10 +50,11 @@ class Maintenance(GroupChanges):
 
     def _affected(self, now: Situation, leaves: SparkLeaves) -> Found | Affected | Reason:
         """`keys`: the rows of the affected keys against the stored ones."""
-        found = self._plan.replacement(now, KEYS, self._definition.inexact)
-        if found is None:
+        plan, inexact = self._plan, self._definition.inexact
+        keys = plan.affected(now, inexact)
+        if keys is None:
             return nothing(Strategy.KEYS)
-        affected = self._holder.sent_along(self._holder.held(self._holder.sql(found.keys)))
+        affected = self._holder.sent_along(self._holder.held(self._holder.sql(keys)))
         if not affected.size:
             return nothing(Strategy.KEYS)
         affected.frame.createOrReplaceTempView(KEYS)
@@ -63,10 +64,10 @@ class Maintenance(GroupChanges):
             self.affected = affected.frame
             return Affected(keys=affected.size)
         leaves.learn(KEYS, affected, affected.frame.columns)
-        found = self._plan.replacement(now, KEYS, self._definition.inexact) or found
-        stored = leaves.nearby(self._stored, KEYS, found.columns, self._prunes_stored)
-        stored = of_keys(stored, affected.frame, found.columns)
-        return self._found(Strategy.KEYS, bags.counted(self._typed(found.rows), stored))
+        columns, rows = plan.exact_key_columns(inexact), plan.rows_of(now, KEYS, inexact)
+        stored = leaves.nearby(self._stored, KEYS, columns, self._prunes_stored)
+        stored = of_keys(stored, affected.frame, columns)
+        return self._found(Strategy.KEYS, bags.counted(self._typed(rows), stored))
 
     def rows_of(self, keys: DataFrame, known: Mapping[int, Sequence[Any]]) -> DataFrame:
         """The rows of some keys as they are now; `known`: all values of some key columns."""

@@ -101,11 +101,18 @@ def _marks_here(
     files = _files(snapshot, positions)
     if files is None:
         return None
-    with _vectors(session, log) as vector:
+    store = _store(session)
+    with _vectors(session, log, store) as vector:
         return [
-            Mark(files[name], vector(_bitmap(session, log, files[name], rows)), len(rows))
+            Mark(files[name], vector(_bitmap(session, log, store, files[name], rows)), len(rows))
             for name, rows in positions.items()
         ]
+
+
+def _store(session: SparkSession) -> Java:
+    """What reads and writes deletion vectors that lie in files of their own."""
+    conf = session._jsparkSession.sessionState().newHadoopConf()
+    return jvm.java_class(session, f"{DELTA}.storage.dv.HadoopFileSystemDVStore")(conf)
 
 
 def _name(path: str) -> str:
@@ -131,27 +138,24 @@ def _files(snapshot: Java, names: Collection[str] | None) -> dict[str, Java] | N
     return by_name if unique and by_name.keys() >= set(names or ()) else None
 
 
-def _bitmap(session: SparkSession, log: Java, file: Java, rows: Sequence[int]) -> Java:
+def _bitmap(session: SparkSession, log: Java, store: Java, file: Java, rows: Sequence[int]) -> Java:
     """All rows of a file that are gone then."""
     bitmap = jvm.java_class(session, f"{DELTA}.deletionvectors.RoaringBitmapArray")()
     bitmap.addAll(jvm.long_sequence(session, rows))
-    if file.deletionVector() is not None:
-        conf = session._jsparkSession.sessionState().newHadoopConf()
-        store = jvm.java_class(session, f"{DELTA}.storage.dv.HadoopFileSystemDVStore")(conf)
+    vector = file.deletionVector()
+    if vector is not None:
         create = jvm.static(session, f"{DELTA}.deletionvectors.StoredBitmap", "create")
-        bitmap.merge(create(file.deletionVector(), log.dataPath()).load(store))
+        bitmap.merge(create(vector, log.dataPath()).load(store))
     return bitmap
 
 
 @contextmanager
-def _vectors(session: SparkSession, log: Java) -> Generator[Callable[[Java], Java]]:
+def _vectors(session: SparkSession, log: Java, store: Java) -> Generator[Callable[[Java], Java]]:
     """Makes deletion vectors of bitmaps: small ones lie in the log, others in a file of theirs."""
     form = jvm.static(session, f"{DELTA}.deletionvectors.RoaringBitmapArrayFormat", "Portable")()
     descriptor = f"{DELTA}.actions.DeletionVectorDescriptor"
     inline = jvm.static(session, descriptor, "inlineInLog")
     in_file = jvm.static(session, descriptor, "onDiskWithRelativePath")
-    conf = session._jsparkSession.sessionState().newHadoopConf()
-    store = jvm.java_class(session, f"{DELTA}.storage.dv.HadoopFileSystemDVStore")(conf)
     identity = jvm.static(session, "java.util.UUID", "randomUUID")()
     folder = store.pathWithFileSystem(log.dataPath())
     writer = store.createWriter(store.generateFileNameInTable(folder, identity, ""))

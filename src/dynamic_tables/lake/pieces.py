@@ -35,10 +35,11 @@ def partial_rows(spark: SparkSession, snapshot: Java) -> tuple[int, int]:
     listed = jvm.all_files(snapshot)
     if listed is None:
         return _rows_by_log(spark, snapshot)
-    files = [*jvm.items(listed)]
-    rows = [jvm.option(file.numLogicalRecords()) or 0 for file in files]
-    tagged = [file.getTag(PARTIAL).isDefined() for file in files]
-    return sum(rows), sum(count for count, partial in zip(rows, tagged, strict=True) if partial)
+    rows = [
+        (jvm.rows_in(f) or 0, PARTIAL in (f.get("tags") or ()))
+        for f in jvm.described(spark, listed)
+    ]
+    return sum(count for count, _ in rows), sum(count for count, partial in rows if partial)
 
 
 def _rows_by_log(spark: SparkSession, snapshot: Java) -> tuple[int, int]:

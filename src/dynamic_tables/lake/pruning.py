@@ -78,10 +78,10 @@ def _files(session: SparkSession, location: str, version: int) -> Files | None:
             return None
         files = [
             File(
-                stats=file.stats(),
-                bytes=file.size(),
-                in_order=file.getTag(ORDER_TAG).isDefined(),
+                stats=file.get("stats"),
+                bytes=file["size"],
+                in_order=ORDER_TAG in (file.get("tags") or ()),
             )
-            for file in jvm.items(found.files)
+            for file in jvm.described(session, found.files)
         ]
         return Files(files, found.snapshot.metadata().schema().json())

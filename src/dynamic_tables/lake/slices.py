@@ -98,7 +98,7 @@ class SparkSlicer:
         return max(map(self._count, pins), default=0)
 
     def _count(self, pin: Pin) -> int:
-        known = jvm.row_count(self._snapshot(pin))
+        known = jvm.row_count(self._session, self._snapshot(pin))
         return self._rows_at(pin).count() if known is None else known
 
     def _snapshot(self, pin: Pin) -> jvm.Java:

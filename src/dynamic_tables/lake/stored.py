@@ -297,7 +297,7 @@ class StoredTables(ShownTables):
 
     def row_count(self, definition: Definition) -> int | None:
         """How many rows stand, if Delta knows without counting them."""
-        return jvm.row_count(self._known(definition))
+        return jvm.row_count(self.spark, self._known(definition))
 
     def stored_definitions(self) -> Iterator[Definition]:
         """The definitions that lie in the schemas' folders, for rebuilding a lost store."""

@@ -247,14 +247,14 @@ class _DuckWriter(Writer):
     def by_keys(self, rounded: tuple[str, ...]) -> Iterator[str]:
         """The rows of the affected keys as they are now against the stored ones."""
         keys = self.temp("keys")
-        found = self.plan.replacement(self.situation, keys, rounded)
-        assert found is not None, "every source is taken to have changed"
-        yield self.kept("keys", found.keys)
+        affected = self.plan.affected(self.situation, rounded)
+        assert affected is not None, "every source is taken to have changed"
+        yield self.kept("keys", affected)
         yield self.kept("rows", f"FROM {self.mv} LIMIT 0")  # the types of the stored rows
-        yield f"INSERT INTO {self.temp('rows')}\n{found.rows}"
+        yield f"INSERT INTO {self.temp('rows')}\n{self.plan.rows_of(self.situation, keys, rounded)}"
         same = " AND ".join(
             f"k.{key_column(n)} IS NOT DISTINCT FROM v.{quote(name)}"
-            for n, name in enumerate(found.columns)
+            for n, name in enumerate(self.plan.exact_key_columns(rounded))
         )
         where = f" WHERE {same}" if same else ""
         stored = f"(SELECT * FROM {self.mv} AS v WHERE EXISTS (SELECT 1 FROM {keys} AS k{where}))"

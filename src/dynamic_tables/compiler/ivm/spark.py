@@ -338,17 +338,19 @@ class _SparkWriter(Writer):
     def by_keys(self, rounded: tuple[str, ...]) -> tuple[list[tuple[str, str]], str]:
         """The rows of the affected keys as they are now against the stored ones."""
         keys = self.view_name("keys")
-        found = self.plan.replacement(self.situation, keys, rounded)
-        assert found is not None, "every source is taken to have changed"
+        affected = self.plan.affected(self.situation, rounded)
+        assert affected is not None, "every source is taken to have changed"
         same = " AND ".join(
-            f"v.{quote(name)} <=> k.{key_column(n)}" for n, name in enumerate(found.columns)
+            f"v.{quote(name)} <=> k.{key_column(n)}"
+            for n, name in enumerate(self.plan.exact_key_columns(rounded))
         )
         stored = f"{self.mv} AS v" + (f" LEFT SEMI JOIN {keys} AS k ON {same}" if same else "")
         counted = (
             f"SELECT {self.columns()}, 1 AS {HERE}, 0 AS {THERE} FROM {self.view_name('rows')}\n"
             f"UNION ALL\nSELECT {self.columns('v')}, 0, 1 FROM {stored}"
         )
-        return [("keys", found.keys), ("rows", found.rows)], self.merge(counted)
+        rows = self.plan.rows_of(self.situation, keys, rounded)
+        return [("keys", affected), ("rows", rows)], self.merge(counted)
 
     def by_rows(self) -> tuple[list[tuple[str, str]], str]:
         """The signed rows by which the result changed."""

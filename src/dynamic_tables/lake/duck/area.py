@@ -136,18 +136,20 @@ class DuckArea:
     ) -> Delta | Reason:
         """`keys`: the rows of the affected keys against the stored ones."""
         names = [column.name for column in definition.stored_columns]
-        found = plan.replacement(now, f"temp.{KEYS}", definition.inexact)
-        if found is None:
+        affected = plan.affected(now, definition.inexact)
+        columns = plan.exact_key_columns(definition.inexact)
+        if affected is None:
             self._keep(bags.nothing(names))
             return Delta(strategy=Strategy.KEYS, changes=0)
-        self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {KEYS} AS {found.keys}")
+        self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {KEYS} AS {affected}")
         if self._exceeds_threshold(definition, f"temp.{KEYS}", base):
             return Reason.ABOVE_THRESHOLD
         stored = (
             f"(SELECT * FROM (FROM {self._lake.stored_at(definition, base)}) AS v WHERE EXISTS "  # noqa: S608
-            f"(SELECT 1 FROM temp.{KEYS} AS k WHERE {same_keys(found.columns, 'v', 'k')}))"
+            f"(SELECT 1 FROM temp.{KEYS} AS k WHERE {same_keys(columns, 'v', 'k')}))"
         )
-        typed = f"(SELECT {_typed(definition)} FROM ({found.rows}))"  # noqa: S608  quoted
+        rows = plan.rows_of(now, f"temp.{KEYS}", definition.inexact)
+        typed = f"(SELECT {_typed(definition)} FROM ({rows}))"  # noqa: S608  quoted
         self._keep(bags.difference(typed, stored, names))
         return Delta(strategy=Strategy.KEYS, changes=self._size())
 
