@@ -79,10 +79,28 @@ def test_history_corrects_and_fades() -> None:
     merge = weighed(LARGE)[Strategy.MERGE]
     slow = record(Strategy.MERGE, 10 * merge.seconds, merge)
     assert 8 < weighed(LARGE, slow)[Strategy.MERGE].seconds / merge.seconds < 15
-    assert chosen(replace(LARGE, source_bytes=800 * MB), slow) == ("keys", "CHANGED")
+    assert chosen(replace(LARGE, source_bytes=800 * MB), slow) == ("full", "DEARER")
     other = record(Strategy.KEYS, 1.0, weighed(LARGE)[Strategy.KEYS])
     later = weighed(LARGE, *[other] * 100, slow)
     assert later[Strategy.MERGE].seconds < 1.2 * merge.seconds
+
+
+def test_what_was_never_tried_is_no_better_than_what_was() -> None:
+    """A merge in a process that had just started took 13 s; then `keys` took 22, and `rows` 25,
+    where recomputing took 6: both read what the merge reads, and more."""
+    sizes = Sizes(
+        changed_rows=200_000, changed_bytes=2 * MB, source_bytes=60 * MB, stored_bytes=12 * MB,
+        stored_rows=1_000_000, only_adds=True,
+    )  # fmt: skip
+    slow = record(Strategy.MERGE, 12.8, weighed(sizes)[Strategy.MERGE])
+    full = record(Strategy.FULL, 30.0, weighed(sizes)[Strategy.FULL])
+    loaded = replace(full, reason=Reason.FIRST_LOAD)  # in the same process
+    assert chosen(sizes, loaded) == ("merge", "CHANGED")
+    assert chosen(sizes, slow, loaded) == ("merge", "CHANGED")
+    known = weighed(sizes, slow)
+    assert known[Strategy.KEYS].seconds > known[Strategy.MERGE].seconds
+    tried = record(Strategy.KEYS, 2.0, weighed(sizes)[Strategy.KEYS])  # it may be better after all
+    assert weighed(sizes, tried, slow)[Strategy.KEYS].seconds < known[Strategy.MERGE].seconds
 
 
 def test_one_bad_measurement_among_many_does_not_count() -> None:

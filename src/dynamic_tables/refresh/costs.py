@@ -5,13 +5,14 @@ of joins), the stored rows. So a strategy is weighed in bytes, some of which are
 and seconds are a fixed part and the weight at a certain speed. What the table's own refreshes took
 corrects the seconds of each strategy, those of about the same weight before others. A strategy that
 was not taken for long is believed in again, little by little: one bad measurement does not decide
-for ever.
+for ever. A strategy by changes that was never taken is no better than those that were: if one of
+them was dearer than its weight, it is thought to be so, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log10
 from statistics import median
 from typing import Any
@@ -73,7 +74,12 @@ def estimates(
     strategies: Iterable[Strategy], sizes: Sizes, shape: Shape, history: Sequence[RefreshRecord]
 ) -> tuple[Estimate, ...]:
     """What each of some strategies would cost; `history` has the newest refresh first."""
-    return tuple(_estimate(strategy, sizes, shape, history) for strategy in strategies)
+    found = [_estimate(strategy, sizes, shape, history) for strategy in strategies]
+    by_changes = [e for e in found if e.strategy is not Strategy.FULL]
+    measured = [e for e in by_changes if _taken(e.strategy, history)]
+    worst = max((correction(e.strategy, e.weight, history) for e in measured), default=1.0)
+    untried = [e for e in by_changes if e not in measured]
+    return tuple(_corrected(e, max(worst, 1.0)) if e in untried else e for e in found)
 
 
 def whole(sizes: Sizes, history: Sequence[RefreshRecord]) -> Estimate:
@@ -86,14 +92,18 @@ def _estimate(
 ) -> Estimate:
     read = _read(strategy, sizes, shape)
     weight = _weight(strategy, sizes, shape, read)
-    corrected = correction(strategy, weight, history)
-    return Estimate(
+    estimate = Estimate(
         strategy=strategy,
         bytes=sum(read),
         weight=round(weight),
-        seconds=FIXED_S + corrected * weight / BYTES_PER_S,
+        seconds=0.0,
         rows=sizes.stored_rows if strategy is Strategy.FULL else sizes.changed_rows,
     )
+    return _corrected(estimate, correction(strategy, weight, history))
+
+
+def _corrected(estimate: Estimate, by: float) -> Estimate:
+    return replace(estimate, seconds=FIXED_S + by * estimate.weight / BYTES_PER_S)
 
 
 def _weight(strategy: Strategy, sizes: Sizes, shape: Shape, read: tuple[int, int, int]) -> float:
