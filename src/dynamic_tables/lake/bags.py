@@ -21,7 +21,7 @@ from dynamic_tables.names import RESERVED_PREFIX, quote
 
 HERE = f"{RESERVED_PREFIX}here"
 THERE = f"{RESERVED_PREFIX}there"
-PLACE = f"{RESERVED_PREFIX}place"  # of a stored row: its file, and which row of it
+PLACE = f"{RESERVED_PREFIX}place"  # of a stored row: its file (see `file_id`), and which row of it
 PLACES = f"{RESERVED_PREFIX}places"
 COUNTS = (HERE, THERE, PLACES)
 OPERATION = f"{RESERVED_PREFIX}op"
@@ -84,8 +84,15 @@ def _needs_form(kind: T.DataType, *, exactly: bool) -> bool:
 def placed(stored: DataFrame) -> DataFrame:
     """Rows of a Delta table with their places."""
     about = stored.metadataColumn("_metadata")
-    place = F.struct(about["file_path"].alias("file"), about["row_index"].alias("row"))
+    file, row = file_id(about["file_name"]), about["row_index"]
+    place = F.struct(file.alias("file"), row.alias("row"))
     return stored.select("*", place.alias(PLACE))
+
+
+def file_id(name: Column) -> Column:
+    """A number for a file: its path would be longer than the rest of many a row, and travels with
+    every row through joins and checkpoints."""
+    return F.xxhash64(name)
 
 
 def is_flat(frame: DataFrame) -> bool:
@@ -241,7 +248,7 @@ def applied(net: DataFrame, stored: DataFrame | None) -> DataFrame:
     names = [name for name in net.columns if name != WEIGHT]
     columns = [F.col(quote(name)) for name in names]
     if stored is None:
-        nowhere = F.lit(None).cast("array<struct<file: string, row: bigint>>").alias(PLACES)
+        nowhere = F.lit(None).cast("array<struct<file: bigint, row: bigint>>").alias(PLACES)
         return net.select(*columns, F.col(WEIGHT).alias(HERE), F.lit(0).alias(THERE), nowhere)
     schema = net.select(*columns).schema
     present = stored.alias("t").join(net.alias("s"), same_row(schema, "t", "s"), "left_semi")

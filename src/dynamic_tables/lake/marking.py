@@ -6,10 +6,9 @@ The comparison that found them has read their files and positions, so nothing is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +21,6 @@ from dynamic_tables.lake.jvm import DELTA, Java
 from dynamic_tables.names import RESERVED_PREFIX, literal
 from dynamic_tables.reasons import Reason
 
-WANTED = f"{RESERVED_PREFIX}wanted"  # how many copies of a row go
 FILE_NAME = f"{RESERVED_PREFIX}file"
 FILES_AT_MOST = 500  # that are looked through, one by one
 ADD_FILE_FIELDS = 13  # of Delta's AddFile; some of their places:
@@ -70,15 +68,14 @@ def marks_of(
 ) -> list[Mark] | None:
     """What goes from which files: of equal rows any will do. None if it cannot be told."""
     excess = (F.col(bags.THERE) - F.col(bags.HERE)).cast("int")
-    places = F.slice(bags.PLACES, F.lit(1), excess).alias(bags.PLACES)
-    going = difference.held.frame.where(excess > 0).select(places, excess.alias(WANTED))
+    going = difference.held.frame.where(excess > 0)
+    places = going.select(F.slice(bags.PLACES, F.lit(1), excess).alias(bags.PLACES))
     if difference.held.is_local:
-        rows = going.collect()
-        wanted = sum(row[WANTED] for row in rows)
-        marks = _marks_here(session, log, snapshot, [row[bags.PLACES] for row in rows])
+        wanted = sum(jvm.numbers(going.select(excess)))
+        marks = _marks_here(session, log, snapshot, jvm.numbers(places))
     else:
         wanted = difference.goes
-        marks = _marks_by_executors(session, log, snapshot, going)
+        marks = _marks_by_executors(session, log, snapshot, places)
     if marks is None or any(jvm.option(m.file.numPhysicalRecords()) is None for m in marks):
         return None  # a file without statistics cannot have a deletion vector
     found = sum(mark.rows for mark in marks)
@@ -92,20 +89,21 @@ def marks_of(
 
 
 def _marks_here(
-    session: SparkSession, log: Java, snapshot: Java, places: Iterable[Sequence[Any]]
+    session: SparkSession, log: Java, snapshot: Java, places: Sequence[int]
 ) -> list[Mark] | None:
-    """Deletion vectors from positions that are known here; None if there are too many files."""
-    positions: dict[str, list[int]] = {}
-    for place in chain.from_iterable(places):
-        positions.setdefault(_name(place.file), []).append(place.row)
-    files = _files(snapshot, positions)
+    """Deletion vectors from files and rows that are known here; None if there are too many
+    files."""
+    positions: dict[int, list[int]] = {}
+    for file, row in zip(places[::2], places[1::2], strict=True):
+        positions.setdefault(file, []).append(row)
+    files = _files(session, snapshot, positions)
     if files is None:
         return None
     store = _store(session)
     with _vectors(session, log, store) as vector:
         return [
-            Mark(files[name], vector(_bitmap(session, log, store, files[name], rows)), len(rows))
-            for name, rows in positions.items()
+            Mark(files[file], vector(_bitmap(session, log, store, files[file], rows)), len(rows))
+            for file, rows in positions.items()
         ]
 
 
@@ -120,22 +118,32 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _files(snapshot: Java, names: Collection[str] | None) -> dict[str, Java] | None:
-    """Some files of a table (None: all of them) with their statistics, by their names; None if
+def _files(
+    session: SparkSession, snapshot: Java, wanted: Collection[int] | None
+) -> dict[int, Java] | None:
+    """Some files of a table (None: all of them) with their statistics, by `bags.file_id`; None if
     there are too many."""
     files = jvm.all_files(snapshot)
     if files is None or files.size() > FILES_AT_MOST:
-        if names is None or len(names) > FILES_AT_MOST:
+        if wanted is None or len(wanted) > FILES_AT_MOST:
             return None
-        listed = ", ".join(literal(name) for name in names)
-        some = snapshot.allFiles().where(f"element_at(split(path, '/'), -1) IN ({listed})")
-        found = some.collectAsList()
+        listed = [F.lit(file) for file in wanted]
+        some = bags.file_id(F.element_at(F.split("path", "/"), -1)).isin(*listed)
+        found = [*snapshot.allFiles().where(some._jc).collectAsList()]
     else:
-        found = jvm.items(files)
-    pairs = [(_name(file.path()), file) for file in found]
-    by_name = dict(pairs)
-    unique = len(by_name) == len(pairs)  # foreign writers may call files as they like
-    return by_name if unique and by_name.keys() >= set(names or ()) else None
+        found = [*jvm.items(files)]
+    by_id = dict(zip(_ids(session, [_name(file.path()) for file in found]), found, strict=True))
+    unique = len(by_id) == len(found)  # foreign writers may call files as they like
+    return by_id if unique and by_id.keys() >= set(wanted or ()) else None
+
+
+def _ids(session: SparkSession, names: Sequence[str]) -> list[int]:
+    """What Spark makes of the names of files; they are values, so no job runs."""
+    if not names:
+        return []
+    listed = ", ".join(f"({literal(name)})" for name in names)
+    named = session.sql(f"SELECT * FROM VALUES {listed} AS t ({FILE_NAME})")  # noqa: S608  quoted
+    return jvm.numbers(named.select(bags.file_id(F.col(FILE_NAME))))
 
 
 def _bitmap(session: SparkSession, log: Java, store: Java, file: Java, rows: Sequence[int]) -> Java:
@@ -174,33 +182,33 @@ def _vectors(session: SparkSession, log: Java, store: Java) -> Generator[Callabl
 
 
 def _marks_by_executors(
-    session: SparkSession, log: Java, snapshot: Java, going: DataFrame
+    session: SparkSession, log: Java, snapshot: Java, places: DataFrame
 ) -> list[Mark] | None:
     """Deletion vectors in files of their own, made where the rows are."""
-    place = F.explode(bags.PLACES).alias(bags.PLACE)
-    rows = going.select(place).select(f"{bags.PLACE}.file", f"{bags.PLACE}.row")
-    named = rows.withColumn(FILE_NAME, F.substring_index("file", "/", -1))
-    files = _files(snapshot, None)
+    rows = places.select(F.explode(bags.PLACES).alias(bags.PLACE)).select(f"{bags.PLACE}.*")
+    files = _files(session, snapshot, None)
     if files is None:
-        names = named.select(FILE_NAME).distinct().collect()
-        files = _files(snapshot, {row[FILE_NAME] for row in names})
+        found = jvm.numbers(rows.select("file").distinct())
+        files = _files(session, snapshot, found)
     if files is None:
         return None
-    vectors = {name: file.deletionVector() for name, file in files.items()}
+    vectors = {file: found.deletionVector() for file, found in files.items()}
     before = session.createDataFrame(
-        [(name, vector and vector.serializeToBase64()) for name, vector in vectors.items()],
-        f"{FILE_NAME} STRING, deletionVectorId STRING",
+        [(file, vector and vector.serializeToBase64()) for file, vector in vectors.items()],
+        "file BIGINT, deletionVectorId STRING",
     )
-    wanted = named.join(
-        F.broadcast(before), FILE_NAME, "left"
+    wanted = rows.join(
+        F.broadcast(before), "file", "left"
     ).select(  # the names that Delta's builder wants
-        F.col("file").alias("filePath"), F.col("row").alias("rowIndexCol"), "deletionVectorId"
+        F.col("file").cast("string").alias("filePath"),
+        F.col("row").alias("rowIndexCol"),
+        "deletionVectorId",
     )
     helper = f"{DELTA}.commands.DeletionVectorBitmapGenerator"
     build = jvm.static(session, helper, "buildDeletionVectors")
     found = build(session._jsparkSession, wanted._jdf, log, 0)
     return [
-        Mark(files[_name(made.filePath())], made.deletionVector(), made.matchedRowCount())
+        Mark(files[int(made.filePath())], made.deletionVector(), made.matchedRowCount())
         for made in jvm.items(found)
     ]
 
