@@ -18,7 +18,7 @@ from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake import bags, jvm
 from dynamic_tables.lake.base import Delta, Moves
 from dynamic_tables.lake.deltas import Feed, SparkLeaves, typed, types_of
-from dynamic_tables.lake.differing import changes_by_files, has_feed
+from dynamic_tables.lake.differing import changes_by_feed, changes_by_files
 from dynamic_tables.lake.extent import Extent
 from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone, told
 from dynamic_tables.lake.files import rows_at
@@ -140,15 +140,14 @@ class Changes:
         """The change feed between two pins, or what the files say that differ."""
         place = self._lake.location_of(after.name)
         extent = self._extents()[after.name.key]
+        span = place, before.version, after.version
         by_files = self._compares_files or extent.by_files
-        if by_files or not has_feed(self._session, place, after.version):
-            found = changes_by_files(self._session, place, before.version, after.version)
+        rows = None if by_files else changes_by_feed(self._session, *span)
+        if rows is None:
+            found = changes_by_files(self._session, *span)
             if found.bytes_read > SMALL_FILES_BYTES:
                 self._read_files, self._holder.expects_few = True, False
             return Feed(found.rows, cancels=True)
-        reader = self._session.read.format("delta").option("readChangeFeed", "true")
-        ranged = reader.option("startingVersion", before.version + 1)
-        rows = ranged.option("endingVersion", after.version).load(place)
         if self._holder.expects_few and extent.bytes <= SMALL_FILES_BYTES:
             rows = rows.coalesce(1)  # groups of one task's rows need no shuffle
         return Feed(rows, cancels=self._nets(extent))

@@ -1,7 +1,8 @@
-"""The changes of a table that keeps no change feed: the rows of the files that differ.
+"""The changes of a table: what its change feed tells, or the rows of the files that differ.
 
-What went are the rows of files that one version has and a later one has not; what came are those of
-files that it has instead. Rows that were only copied from file to file are among both.
+Without a feed, what went are the rows of files that one version has and a later one has not; what
+came are those of files that it has instead. Rows that were only copied from file to file are among
+both.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dynamic_tables.lake.transaction import CHANGE_TYPE
 from dynamic_tables.reasons import Reason
 
 Action = dict[str, Any]  # an `add` of Delta's log
+CHANGE_FEED = f"{DELTA}.commands.cdc.CDCReader"
 
 
 @dataclass(slots=True)
@@ -83,9 +85,31 @@ def _content(file: Action) -> tuple[Any, ...]:
     return (file["path"], *place)
 
 
-def has_feed(session: SparkSession, location: str, version: int) -> bool:
+def changes_by_feed(
+    session: SparkSession, location: str, before: int, after: int
+) -> DataFrame | None:
+    """What the change feed tells between two versions; None if the table has none at the later.
+
+    Delta's reader makes a query of it twice: once for what is asked of it, once inside of it.
+    """
     log = jvm.delta_log_by_path(session, location)
-    return jvm.has_feed(jvm.snapshot_at(session, log, version))
+    snapshot = jvm.snapshot_at(session, log, after)
+    if not jvm.has_feed(snapshot):
+        return None
+    told = jvm.static(session, CHANGE_FEED, "changesToBatchDF")
+    none = jvm.some(session, None)
+    with jvm.active(session):
+        rows = told(
+            log,
+            before + 1,
+            after,
+            session._jsparkSession,
+            none,
+            jvm.some(session, snapshot),
+            False,  # copies of a row do not cancel each other
+            none,
+        )
+    return DataFrame(rows, session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +169,7 @@ def _rows(session: SparkSession, location: str, version: int, files: Sequence[Ac
         added = jvm.sequence(session, [read(text) for text in texts])
         frame = log.createDataFrame(snapshot, added, False, jvm.some(session, None))
     return DataFrame(frame, session)
+
+
+def try_internals(session: SparkSession) -> None:
+    jvm.static(session, CHANGE_FEED, "changesToBatchDF")

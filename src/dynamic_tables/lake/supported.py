@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from dynamic_tables.errors import SetupError
-from dynamic_tables.lake import jvm, transaction
+from dynamic_tables.lake import differing, jvm, transaction
 from dynamic_tables.lake.jars import DELTA_PACKAGE
 from dynamic_tables.reasons import Reason
 
@@ -52,6 +52,7 @@ def _check_internals(spark: SparkSession) -> None:
     try:
         jvm.try_internals(spark)
         transaction.try_internals(spark)
+        differing.try_internals(spark)
     except Py4JError as error:
         raise SetupError(
             "this build of Spark or Delta lacks an internal that the product relies on: "
