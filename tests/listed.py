@@ -24,17 +24,17 @@ def session_like(tables: dt.DynamicTables) -> Any:
 
 def newest(tables: dt.DynamicTables, session: Any, name: str) -> Any:
     """What a reader finds under a name now."""
-    from dynamic_tables.lake import jvm
+    from dynamic_tables.lake import snapshots
     from dynamic_tables.lake.files import rows_at
 
     found = [state.definition for state in tables.list() if state.definition.name.name == name]
     place = found[0].location if found else None
     log = (
-        jvm.delta_log_by_path(session, place)
+        snapshots.delta_log_by_path(session, place)
         if place is not None
-        else jvm.delta_log_by_name(session, name)
+        else snapshots.delta_log_by_name(session, name)
     )
-    version = jvm.newest_snapshot(session, log).version()
+    version = snapshots.newest_snapshot(session, log).version()
     rows = rows_at(session, place or log.dataPath().toString(), version)
     return tables.lake.shown(rows, found[0]) if found else rows
 

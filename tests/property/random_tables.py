@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 import dynamic_tables as dt
-from dynamic_tables.lake import jvm
+from dynamic_tables.lake import jvm, snapshots
 
 LONG, LONGER = "a" * 40, "z" * 32 + "\U0010ffff!"
 NUMBERS = {
@@ -189,9 +189,9 @@ def rows(tables: dt.DynamicTables, table: Wanted) -> Counter[str]:
 def false_statistics(tables: dt.DynamicTables, table: Wanted) -> list[Any]:
     """Files whose statistics do not fit their rows, by Spark's own reading of both."""
     spark = tables.spark
-    log = jvm.delta_log_by_name(spark, table.name)
+    log = snapshots.delta_log_by_name(spark, table.name)
     with jvm.active(spark):
-        snapshot = jvm.newest_snapshot(spark, log)
+        snapshot = snapshots.newest_snapshot(spark, log)
         columns = json.loads(snapshot.metadata().schema().json())["fields"]
         shape = json.loads(snapshot.statsSchema().json())
         files = [
@@ -231,8 +231,8 @@ def _leaves(told: list[Any], columns: list[Any]) -> Iterator[tuple[str, str]]:
 
 def values_of_row_groups(tables: dt.DynamicTables, table: Wanted) -> list[tuple[Any, Any, int]]:
     """Bounds of the key and the NULLs in it, of every row group of the table."""
-    log = jvm.delta_log_by_name(tables.spark, table.name)
-    schema = json.loads(jvm.newest_snapshot(tables.spark, log).metadata().schema().json())
+    log = snapshots.delta_log_by_name(tables.spark, table.name)
+    schema = json.loads(snapshots.newest_snapshot(tables.spark, log).metadata().schema().json())
     key = next(f for f in schema["fields"] if f["name"] == table.key)
     name = key["metadata"].get("delta.columnMapping.physicalName", table.key)
     found = []

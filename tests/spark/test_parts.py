@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 import dynamic_tables as dt
-from dynamic_tables.lake import jvm, pieces, transaction
+from dynamic_tables.lake import jvm, pieces, snapshots, transaction
 from dynamic_tables.refresh import writer
 from dynamic_tables.steps import AnyStep, Step, observing
 from oracle import bag, check
@@ -68,7 +68,7 @@ def test_a_small_refresh_lists_no_log_twice_for_the_same(
     """On an object store each look is a round trip. And rows from the driver become one file."""
     lake.sql("INSERT INTO src VALUES (1, 1, NULL, 1), (2, 1, NULL, 1), (3, 1, NULL, 1)")
     looks: list[str] = []
-    look = jvm.newest_snapshot
+    look = snapshots.newest_snapshot
 
     def counted(spark: SparkSession, log: Any) -> Any:
         looks.append(log.dataPath().getName())
@@ -167,7 +167,7 @@ def commits_of(tables: dt.DynamicTables, n: int) -> list[str]:
 def by_delta(tables: dt.DynamicTables) -> None:
     """As somebody does who does not know our lock; it has two files to merge at least."""
     before = snapshot(tables.spark, tables.show("folded").definition.location)
-    assert jvm.file_count(before)[0] > 1
+    assert snapshots.file_count(before)[0] > 1
     tables.spark.sql("OPTIMIZE folded__ivm")
 
 
@@ -267,7 +267,7 @@ def test_files_that_somebody_rewrites_again_and_again(
 
 
 def snapshot(spark: SparkSession, location: str) -> jvm.Java:
-    return jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, location))
+    return snapshots.newest_snapshot(spark, snapshots.delta_log_by_path(spark, location))
 
 
 def test_rows_of_many_files_are_counted_in_one_job(lake: dt.DynamicTables) -> None:
@@ -276,13 +276,13 @@ def test_rows_of_many_files_are_counted_in_one_job(lake: dt.DynamicTables) -> No
     lake.sql("DELETE FROM many WHERE id = 0")  # with its file, or as a mark in it
     location = lake.sql("DESCRIBE DETAIL many").collect()[0].location
     found = snapshot(lake.spark, location)
-    assert jvm.all_files(found) is None
+    assert snapshots.all_files(found) is None
     tracker = lake.spark.sparkContext.statusTracker()
     lake.spark.sparkContext.setJobGroup("counting", "counting")
     assert pieces.partial_rows(lake.spark, found) == (89, 0)
     assert len(tracker.getJobIdsForGroup("counting")) <= 2  # adaptive execution splits one in two
     folded = snapshot(lake.spark, lake.show("folded").definition.location)
-    assert jvm.all_files(folded) is not None
+    assert snapshots.all_files(folded) is not None
     assert pieces._rows_by_log(lake.spark, folded) == pieces.partial_rows(lake.spark, folded)
 
 
@@ -296,7 +296,7 @@ def test_small_files_are_counted_beside_a_large_one(
         lake.sql(f"INSERT INTO wide VALUES (-{number}, 'a')")
         lake.refresh("copied")
     definition = lake.show("copied").definition
-    files, size = jvm.file_count(snapshot(lake.spark, definition.location))
+    files, size = snapshots.file_count(snapshot(lake.spark, definition.location))
     assert size > files * 8192
     assert lake.lake.layout(definition).small_files == 3
 

@@ -14,7 +14,7 @@ import pytest
 from plain_tables import Table
 
 import dynamic_tables as dt
-from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake import catalog, jvm, snapshots
 from dynamic_tables.lake.row_groups import committing, verifying
 from dynamic_tables.lake.row_groups.files import PARTITION
 from dynamic_tables.lake.row_groups.opening import name_of
@@ -199,7 +199,7 @@ def test_the_order_of_another_column_under_the_name_does_not_count(
 def unordered(tables: dt.DynamicTables, name: str, column: str) -> int:
     with jvm.active(tables.spark):
         log = catalog.log_of(tables.spark, name_of(name, tables.spark))
-        return unordered_percent(jvm.newest_snapshot(tables.spark, log), column)
+        return unordered_percent(snapshots.newest_snapshot(tables.spark, log), column)
 
 
 def files(tables: dt.DynamicTables, name: str) -> list[str]:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from dynamic_tables.compiler.references import TableReference
 from dynamic_tables.definition import Column, ViewUse
 from dynamic_tables.errors import InvalidInput
-from dynamic_tables.lake import jvm
+from dynamic_tables.lake import jvm, snapshots
 from dynamic_tables.lake.base import SourceState
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.places import LOCAL_SCHEME, local_path, location_of
@@ -192,19 +192,19 @@ def state(spark: SparkSession, name: TableName) -> SourceState:
 
 def state_at(spark: SparkSession, name: TableName, location: str) -> SourceState:
     """The same for a stored table whose name is not registered yet."""
-    return _state_of(spark, name, jvm.delta_log_by_path(spark, location))
+    return _state_of(spark, name, snapshots.delta_log_by_path(spark, location))
 
 
 def known_state(spark: SparkSession, name: TableName, location: str) -> SourceState:
     """The same as this process saw it last."""
-    log = jvm.delta_log_by_path(spark, location)
-    return _state_of(spark, name, log, jvm.known_snapshot(spark, log))
+    log = snapshots.delta_log_by_path(spark, location)
+    return _state_of(spark, name, log, snapshots.known_snapshot(spark, log))
 
 
 def _state_of(
     spark: SparkSession, name: TableName, log: Java, snapshot: Java | None = None
 ) -> SourceState:
-    snapshot = snapshot or jvm.newest_snapshot(spark, log)
+    snapshot = snapshot or snapshots.newest_snapshot(spark, log)
     if snapshot.version() < 0:
         raise unknown(name)
     metadata = snapshot.metadata()
@@ -213,23 +213,23 @@ def _state_of(
         version=snapshot.version(),
         columns=columns_of(metadata.schema()),
         location=log.dataPath().toString(),
-        has_feed=jvm.has_feed(snapshot),
-        bytes=jvm.table_bytes(snapshot),
-        kept_s=jvm.kept_ms(spark, log, metadata) / 1000,
+        has_feed=snapshots.has_feed(snapshot),
+        bytes=snapshots.table_bytes(snapshot),
+        kept_s=snapshots.kept_ms(spark, log, metadata) / 1000,
     )
 
 
 def log_of(spark: SparkSession, name: TableName) -> Java:
     """Delta's log of a table; refuses what is no Delta table."""
     if not name.catalog:
-        return jvm.delta_log_by_path(spark, name.name)
+        return snapshots.delta_log_by_path(spark, name.name)
     try:
         own = _own_delta_table(spark, name)
         if own is not None:
-            return jvm.delta_log_of(spark, own)
+            return snapshots.delta_log_of(spark, own)
         if not exists(spark, name):
             raise unknown(name)
-        return jvm.delta_log_by_name(spark, name.sql)
+        return snapshots.delta_log_by_name(spark, name.sql)
     except AnalysisException as error:
         raise _told(spark, name, error) from error
     except Py4JJavaError as error:

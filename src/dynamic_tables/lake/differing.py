@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.errors import RefreshError
-from dynamic_tables.lake import jvm
+from dynamic_tables.lake import jvm, snapshots
 from dynamic_tables.lake.jvm import DELTA
 from dynamic_tables.lake.log import actions_of
 from dynamic_tables.lake.transaction import CHANGE_TYPE
@@ -58,7 +58,9 @@ class Differing:
     def rows(self) -> int | None:
         """About how many they have: a removed file need not tell, it is taken for one as dense as
         the others. None if no file tells."""
-        counts = [(jvm.rows_in(f), f["size"]) for f in (*self.went.values(), *self.came.values())]
+        counts = [
+            (snapshots.rows_in(f), f["size"]) for f in (*self.went.values(), *self.came.values())
+        ]
         known = [(rows, size) for rows, size in counts if rows is not None]
         told, size = sum(rows for rows, _ in known), sum(size for _, size in known)
         if len(known) == len(counts):
@@ -92,9 +94,9 @@ def changes_by_feed(
 
     Delta's reader makes a query of it twice: once for what is asked of it, once inside of it.
     """
-    log = jvm.delta_log_by_path(session, location)
-    snapshot = jvm.snapshot_at(session, log, after)
-    if not jvm.has_feed(snapshot):
+    log = snapshots.delta_log_by_path(session, location)
+    snapshot = snapshots.snapshot_at(session, log, after)
+    if not snapshots.has_feed(snapshot):
         return None
     told = jvm.static(session, CHANGE_FEED, "changesToBatchDF")
     none = jvm.some(session, None)
@@ -157,8 +159,8 @@ def _rows(session: SparkSession, location: str, version: int, files: Sequence[Ac
     """The rows of some files, as a version of the table sees them."""
     read = jvm.static(session, f"{DELTA}.actions.Action", "fromJson")
     with jvm.active(session):
-        log = jvm.delta_log_by_path(session, location)
-        snapshot = jvm.snapshot_at(session, log, version)
+        log = snapshots.delta_log_by_path(session, location)
+        snapshot = snapshots.snapshot_at(session, log, version)
         partitioned = not snapshot.metadata().partitionColumns().isEmpty()
         if partitioned and any(file["partitionValues"] is None for file in files):
             raise _untold(location, version)  # not every writer says what it removes

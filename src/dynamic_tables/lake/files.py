@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dynamic_tables.lake import jvm
+from dynamic_tables.lake import jvm, snapshots
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.skipping import Wanted, kept
 
@@ -56,9 +56,9 @@ def _listed(
 
 def listed(session: SparkSession, location: str, version: int) -> Listed | None:
     """The files of a version that is read by their list; None: it is left to Delta."""
-    log = jvm.delta_log_by_path(session, location)
-    snapshot = jvm.snapshot_at(session, log, version)
-    files = jvm.all_files(snapshot)
+    log = snapshots.delta_log_by_path(session, location)
+    snapshot = snapshots.snapshot_at(session, log, version)
+    files = snapshots.all_files(snapshot)
     if files is None or files.size() > FILES_AT_MOST:
         return None
     return Listed(log, snapshot, files)
@@ -66,7 +66,7 @@ def listed(session: SparkSession, location: str, version: int) -> Listed | None:
 
 def _of(session: SparkSession, files: Java, wanted: Sequence[Wanted], *, schema: str) -> Java:
     """The files that may hold what is wanted."""
-    stats = [file.get("stats") for file in jvm.described(session, files)]
+    stats = [file.get("stats") for file in snapshots.described(session, files)]
     places = kept(stats, wanted, schema)
     if len(places) == len(stats):
         return files

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.errors import InternalError
-from dynamic_tables.lake import bags, jvm
+from dynamic_tables.lake import bags, jvm, snapshots
 from dynamic_tables.lake.holding import Kept
 from dynamic_tables.lake.jvm import DELTA, Java
 from dynamic_tables.names import RESERVED_PREFIX, literal
@@ -123,7 +123,7 @@ def _files(
 ) -> dict[int, Java] | None:
     """Some files of a table (None: all of them) with their statistics, by `bags.file_id`; None if
     there are too many."""
-    files = jvm.all_files(snapshot)
+    files = snapshots.all_files(snapshot)
     if files is None or files.size() > FILES_AT_MOST:
         if wanted is None or len(wanted) > FILES_AT_MOST:
             return None

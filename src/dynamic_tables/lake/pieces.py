@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dynamic_tables.lake import jvm
+from dynamic_tables.lake import snapshots
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.row_groups.order import PARTIAL
 
@@ -18,9 +18,9 @@ def small_files(spark: SparkSession, snapshot: Java) -> int:
 
     Without one, all or none, by their average size.
     """
-    histogram = jvm.size_histogram(spark, snapshot)
+    histogram = snapshots.size_histogram(spark, snapshot)
     if histogram is None:
-        files, size = jvm.file_count(snapshot)
+        files, size = snapshots.file_count(snapshot)
         return files if size < files * SMALL_FILE_BYTES else 0
     ends = [*histogram][1:]  # every bin reaches to the next one
     counts = zip(ends, histogram.values(), strict=False)
@@ -32,12 +32,12 @@ def partial_rows(spark: SparkSession, snapshot: Java) -> tuple[int, int]:
 
     The checksum names few files; of a table that has more, one Spark job reads the log.
     """
-    listed = jvm.all_files(snapshot)
+    listed = snapshots.all_files(snapshot)
     if listed is None:
         return _rows_by_log(spark, snapshot)
     rows = [
-        (jvm.rows_in(f) or 0, PARTIAL in (f.get("tags") or ()))
-        for f in jvm.described(spark, listed)
+        (snapshots.rows_in(f) or 0, PARTIAL in (f.get("tags") or ()))
+        for f in snapshots.described(spark, listed)
     ]
     return sum(count for count, _ in rows), sum(count for count, partial in rows if partial)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from dynamic_tables.lake import jvm
+from dynamic_tables.lake import jvm, snapshots
 from dynamic_tables.lake.files import listed
 from dynamic_tables.lake.row_groups.order import ORDER_TAG
 from dynamic_tables.lake.skipping import Wanted, sought
@@ -82,6 +82,6 @@ def _files(session: SparkSession, location: str, version: int) -> Files | None:
                 bytes=file["size"],
                 in_order=ORDER_TAG in (file.get("tags") or ()),
             )
-            for file in jvm.described(session, found.files)
+            for file in snapshots.described(session, found.files)
         ]
         return Files(files, found.snapshot.metadata().schema().json())

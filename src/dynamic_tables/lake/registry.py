@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake import catalog, jvm, snapshots
 from dynamic_tables.lake.jvm import Java
 from dynamic_tables.lake.places import local_path, location_of
 from dynamic_tables.lake.statements import register
@@ -87,7 +87,7 @@ def restore(spark: SparkSession, entry: CatalogEntry) -> bool:
 
 
 def _restore_table(spark: SparkSession, name: TableName, location: str) -> bool:
-    snapshot = jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, location))
+    snapshot = snapshots.newest_snapshot(spark, snapshots.delta_log_by_path(spark, location))
     if snapshot.version() < 0:
         return False
     spark.sql(register(name, location))
@@ -163,7 +163,9 @@ def _delta_folder(spark: SparkSession, schema: str, place: Path) -> Iterator[Cat
     """A plain Delta table; the stored tables of dynamic ones have names of their own."""
     if not (place / "_delta_log").is_dir():
         return
-    snapshot = jvm.newest_snapshot(spark, jvm.delta_log_by_path(spark, location_of(place)))
-    dynamic = jvm.table_property(snapshot, "dynamic_tables.id")
+    snapshot = snapshots.newest_snapshot(
+        spark, snapshots.delta_log_by_path(spark, location_of(place))
+    )
+    dynamic = snapshots.table_property(snapshot, "dynamic_tables.id")
     if dynamic is None:
         yield CatalogEntry(kind="table", name=(schema, place.name), location=location_of(place))

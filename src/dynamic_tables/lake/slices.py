@@ -24,7 +24,7 @@ from dynamic_tables.compiler.emit import key_column
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import RefreshError
-from dynamic_tables.lake import bags, jvm
+from dynamic_tables.lake import bags, jvm, snapshots
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.changes import of_keys
 from dynamic_tables.lake.files import rows_at
@@ -98,12 +98,12 @@ class SparkSlicer:
         return max(map(self._count, pins), default=0)
 
     def _count(self, pin: Pin) -> int:
-        known = jvm.row_count(self._session, self._snapshot(pin))
+        known = snapshots.row_count(self._session, self._snapshot(pin))
         return self._rows_at(pin).count() if known is None else known
 
     def _snapshot(self, pin: Pin) -> jvm.Java:
-        log = jvm.delta_log_by_path(self._session, self._lake.location_of(pin.name))
-        return jvm.snapshot_at(self._session, log, pin.version)
+        log = snapshots.delta_log_by_path(self._session, self._lake.location_of(pin.name))
+        return snapshots.snapshot_at(self._session, log, pin.version)
 
     def _rows_at(self, pin: Pin) -> DataFrame:
         """Delta counts the rows of a version by its log, which it does not for a list of files."""

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.definition import Definition, InParts
 from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
-from dynamic_tables.lake import catalog, jvm, parts, pieces, transaction
+from dynamic_tables.lake import catalog, jvm, parts, pieces, snapshots, transaction
 from dynamic_tables.lake.base import Layout, Standing
 from dynamic_tables.lake.committing import in_order
 from dynamic_tables.lake.faults import headline
@@ -216,7 +216,7 @@ class StoredTables(ShownTables):
         transaction.rewrite(session, definition.location, form, written)
 
     def stored_bytes(self, definition: Definition) -> int:
-        return jvm.table_bytes(self._known(definition))
+        return snapshots.table_bytes(self._known(definition))
 
     def layout(self, definition: Definition) -> Layout:
         """Every refresh leaves one or two small files.
@@ -263,11 +263,11 @@ class StoredTables(ShownTables):
         files.delete(path, True)
 
     def _stored_id(self, location: str) -> str | None:
-        return jvm.table_property(self._snapshot_at(location), PROPERTY_ID)
+        return snapshots.table_property(self._snapshot_at(location), PROPERTY_ID)
 
     def standing(self, definition: Definition) -> Standing:
         snapshot = self._snapshot_at(definition.location)
-        text = jvm.table_property(snapshot, PROPERTY_DEFINITION)
+        text = snapshots.table_property(snapshot, PROPERTY_DEFINITION)
         if text is None:
             raise SetupError(
                 f"the stored table is not at {definition.location} any more",
@@ -276,34 +276,34 @@ class StoredTables(ShownTables):
                 hint=f"DROP DYNAMIC TABLE {definition.name} and create it again",
             )
         return Standing(
-            sequence=jvm.transaction_version(snapshot, definition.table_id) or 0,
+            sequence=snapshots.transaction_version(snapshot, definition.table_id) or 0,
             version=snapshot.version(),
             definition=Definition.from_json(json.loads(text)),
             columns=catalog.columns_of(snapshot.metadata().schema()),
         )
 
     def _snapshot_at(self, location: str) -> Java:
-        log = jvm.delta_log_by_path(self.spark, location)
-        return jvm.newest_snapshot(self.spark, log)
+        log = snapshots.delta_log_by_path(self.spark, location)
+        return snapshots.newest_snapshot(self.spark, log)
 
     def _known(self, definition: Definition) -> Java:
         """As it was seen or written last by this process, which suffices for its sizes: a refresh
         asks for `standing` first."""
-        log = jvm.delta_log_by_path(self.spark, definition.location)
-        return jvm.known_snapshot(self.spark, log)
+        log = snapshots.delta_log_by_path(self.spark, definition.location)
+        return snapshots.known_snapshot(self.spark, log)
 
     def version_of(self, definition: Definition) -> int:
         return self._snapshot_at(definition.location).version()
 
     def row_count(self, definition: Definition) -> int | None:
         """How many rows stand, if Delta knows without counting them."""
-        return jvm.row_count(self.spark, self._known(definition))
+        return snapshots.row_count(self.spark, self._known(definition))
 
     def stored_definitions(self) -> Iterator[Definition]:
         """The definitions that lie in the schemas' folders, for rebuilding a lost store."""
         for location in self._folders():
             snapshot = self._snapshot_at(location)
-            text = jvm.table_property(snapshot, PROPERTY_DEFINITION)
+            text = snapshots.table_property(snapshot, PROPERTY_DEFINITION)
             if text is None:
                 continue
             definition = Definition.from_json(json.loads(text))

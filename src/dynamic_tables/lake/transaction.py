@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from dynamic_tables.lake import bags, catalog, jvm, marking
+from dynamic_tables.lake import bags, catalog, jvm, marking, snapshots
 from dynamic_tables.lake.base import Stamp
 from dynamic_tables.lake.holding import Kept, in_one_file
 from dynamic_tables.lake.jvm import DELTA, Java
@@ -42,8 +42,8 @@ def append(
 ) -> bool:
     """Add rows to a table; without rows, only the number is taken. False: not like this."""
     with jvm.active(session):
-        log = jvm.delta_log_by_path(session, location)
-        snapshot = jvm.newest_snapshot(session, log)
+        log = snapshots.delta_log_by_path(session, location)
+        snapshot = snapshots.newest_snapshot(session, log)
         if rows is not None and not _fits(rows, snapshot):
             return False
         transaction = _begin(session, log, snapshot, stamp)
@@ -58,8 +58,8 @@ def append(
 def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stamp) -> bool:
     """Replace all rows of a table; False if it cannot be done like this."""
     with jvm.active(session):
-        log = jvm.delta_log_by_path(session, location)
-        snapshot = jvm.newest_snapshot(session, log)
+        log = snapshots.delta_log_by_path(session, location)
+        snapshot = snapshots.newest_snapshot(session, log)
         if not _fits(rows, snapshot):
             return False
         files = all_files(snapshot)
@@ -81,8 +81,8 @@ def replace_rows(
     `difference` was found at the version `stamp.base`.
     """
     with jvm.active(session):
-        log = jvm.delta_log_by_path(session, location)
-        snapshot = jvm.newest_snapshot(session, log)
+        log = snapshots.delta_log_by_path(session, location)
+        snapshot = snapshots.newest_snapshot(session, log)
         if snapshot.version() != stamp.base or not _is_as_made(snapshot):
             return False
         transaction = _begin(session, log, snapshot, stamp)
@@ -127,8 +127,8 @@ def rewrite(
     hears when the new files are there and the commit has not begun.
     """
     with jvm.active(session):
-        log = jvm.delta_log_by_path(session, location)
-        snapshot = jvm.newest_snapshot(session, log)
+        log = snapshots.delta_log_by_path(session, location)
+        snapshot = snapshots.newest_snapshot(session, log)
         files = all_files(snapshot)
         read = log.createDataFrame(
             snapshot, jvm.sequence(session, files), False, jvm.some(session, None)
@@ -153,13 +153,13 @@ def _fits(rows: DataFrame, snapshot: Java) -> bool:
 
 def _is_as_made(snapshot: Java) -> bool:
     """Nobody turned off deletion vectors or the change feed, which rows are written for."""
-    marks = jvm.table_property(snapshot, "delta.enableDeletionVectors") == "true"
-    return marks and jvm.has_feed(snapshot)
+    marks = snapshots.table_property(snapshot, "delta.enableDeletionVectors") == "true"
+    return marks and snapshots.has_feed(snapshot)
 
 
 def all_files(snapshot: Java) -> list[Java]:
     """The files of a table; in a Spark job if the checksum does not name them."""
-    listed = jvm.all_files(snapshot)
+    listed = snapshots.all_files(snapshot)
     return [*(jvm.items(listed) if listed is not None else snapshot.allFiles().collectAsList())]
 
 
@@ -168,7 +168,7 @@ def _begin(session: SparkSession, log: Java, snapshot: Java, stamp: Stamp) -> Ja
 
     None if the number stands already: the table is asked afterwards whose it is.
     """
-    if (jvm.transaction_version(snapshot, stamp.table_id) or 0) >= stamp.sequence:
+    if (snapshots.transaction_version(snapshot, stamp.table_id) or 0) >= stamp.sequence:
         return None
     transaction = log.startTransaction(jvm.some(session, None), jvm.some(session, snapshot))
     transaction.readTxn().addOne(stamp.table_id)
@@ -246,7 +246,7 @@ def _with_tags(session: SparkSession, actions: Iterable[Java], tag: str) -> list
 def _all_tell(difference: Kept, snapshot: Java) -> bool | None:
     """As `_tells_changes`, whichever files are marked; None: it depends on them, or it is not known
     yet whether they can be marked."""
-    everything = jvm.all_files(snapshot)
+    everything = snapshots.all_files(snapshot)
     if everything is None:
         return None
     if difference.held.is_local:

@@ -17,7 +17,7 @@ from urllib.parse import quote as url_quote
 from pyspark.sql import SparkSession
 
 from dynamic_tables.errors import Held
-from dynamic_tables.lake import jvm
+from dynamic_tables.lake import jvm, snapshots
 from dynamic_tables.lake.faults import SPARK_FAULTS, is_conflict
 from dynamic_tables.lake.jvm import DELTA, Java
 from dynamic_tables.lake.marking import now_ms
@@ -81,7 +81,7 @@ def commit(
 ) -> Committed:
     """Exchange the files of all partitions that are still as they were at the version `listed`."""
     for _ in range(ATTEMPTS):
-        newest = jvm.newest_snapshot(session, log)
+        newest = snapshots.newest_snapshot(session, log)
         check_unaltered(_metadata(listed), _metadata(newest), name)
         standing = _standing(listed, newest, log, partitions)
         numbers = {partition.number for partition in standing}

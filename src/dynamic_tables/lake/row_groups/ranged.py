@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from dynamic_tables.errors import InvalidInput, Refused
-from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake import catalog, jvm, snapshots
 from dynamic_tables.lake.faults import headline
 from dynamic_tables.lake.ranges import has_literal, literal_of
 from dynamic_tables.lake.row_groups.given import check_columns, frame_of
@@ -142,7 +142,7 @@ def ends_of(sample: DataFrame, by: str, partitions: int) -> list[Any]:
 def append(spark: SparkSession, name: TableName, rows: Any, *, called: str) -> None:
     """Add rows, and let Delta fill the range column in."""
     log = catalog.log_of(spark, name)
-    metadata = jvm.newest_snapshot(spark, log).metadata()
+    metadata = snapshots.newest_snapshot(spark, log).metadata()
     columns = StructType.fromJson(json.loads(metadata.schema().json()))
     by = ranged_column(tuple(jvm.items(metadata.partitionColumns())), called)
     called_so = f"{by}{RANGE_SUFFIX}".lower()

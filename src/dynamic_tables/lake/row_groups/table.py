@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.errors import InternalError, InvalidInput, Refused
-from dynamic_tables.lake import jvm
+from dynamic_tables.lake import jvm, snapshots
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline
 from dynamic_tables.lake.lock import commit_lock
 from dynamic_tables.lake.places import arrow_uri, local_path
@@ -64,7 +64,7 @@ class RowGroupTable:
         self._log, self.name = log, name
         self._lock_wait_s = lock_wait_s
         with self._active():
-            self._snapshot = jvm.newest_snapshot(self._session, log)
+            self._snapshot = snapshots.newest_snapshot(self._session, log)
             if self._snapshot.version() < 0:
                 raise InvalidInput(
                     "there is no Delta table here", reason=Reason.UNKNOWN_SOURCE, about=name
@@ -245,7 +245,7 @@ class RowGroupTable:
         if not files:
             return
         with self._active():
-            newest = jvm.newest_snapshot(self._session, self._log)
+            newest = snapshots.newest_snapshot(self._session, self._log)
             named = {path.rpartition("/")[2] for path, _ in states_of(newest, self._log)}
         for file in files:
             if file.path.rpartition("/")[2] not in named:
