@@ -344,7 +344,7 @@ def test_a_second_driver_is_refused_where_commits_may_be_lost(
 ) -> None:
     tables.store.enter(Claimant(owner="other", host="elsewhere", pid=-1, expires_s=60.0))
     assert worker(tables).drain() == []
-    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    monkeypatch.setattr(type(tables.lake), "one_driver_at", ("",))
     with pytest.raises(dt.Refused) as caught:
         worker(tables).drain()
     assert caught.value.reason is dt.Reason.NO_EXCLUSION
@@ -356,7 +356,7 @@ def test_a_driver_that_was_taken_for_gone_may_not_be_alone(
     tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It paused, another one came where two may lose each other's commits: it takes no more."""
-    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    monkeypatch.setattr(type(tables.lake), "one_driver_at", ("",))
     one = worker(tables)
     with one._counted():
         one._stay()
