@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -34,7 +35,6 @@ from dynamic_tables.graph import Graph
 from dynamic_tables.lake import embedded, jars
 from dynamic_tables.lake.places import local_path, location_of, one_driver_at
 from dynamic_tables.model import Status, TableState, utc_now
-from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import is_dead
 from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.render import grid
@@ -231,15 +231,19 @@ def _store(settings: Settings, folder: Path | None) -> Iterator[Check]:
             yield _unconsumed(states)
     except DynamicTablesError as error:
         yield _broken("store", error)
-        if error.reason is Reason.NO_PERMISSION and settings["store"]:
-            yield _server(look_at_server(settings["store"]))
+        if settings["store"]:
+            with suppress(DynamicTablesError):  # it does not answer at all, which is told already
+                yield _server(look_at_server(settings["store"]))
 
 
 def _server(found: Server) -> Check:
     missing = ", ".join(found.missing)
     hint = f"GRANT {missing}" if missing else None
     if found.too_old:
-        hint = f"PostgreSQL {OLDEST_POSTGRESQL[0]} or later is needed"
+        hint = (
+            f"PostgreSQL {OLDEST_POSTGRESQL[0]} or later is needed: upgrade it, or name another "
+            "server by --store or DYNAMIC_TABLES_STORE"
+        )
     return Check(
         name="database",
         ok=not found.too_old and not missing,
