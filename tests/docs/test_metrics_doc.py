@@ -61,7 +61,7 @@ def test_the_dashboard_shows_every_metric(metrics: Metrics) -> None:
     assert {re.sub(r"_bucket$", "", name) for name in used} == names(metrics)
 
 
-def test_the_figures_are_those_of_the_refresh(metrics: Metrics) -> None:
+def test_the_figures_are_those_of_the_refresh(tables: dt.DynamicTables, metrics: Metrics) -> None:
     def value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(f"{PREFIX}_{name}", labels)
 
@@ -72,6 +72,10 @@ def test_the_figures_are_those_of_the_refresh(metrics: Metrics) -> None:
     assert (value("lag_seconds", table="main.slow") or 0) > 0
     assert value("target_lag_seconds", table="main.slow") == 3600
     assert value("within_target_ratio", table="main.slow") == 1
+    (due,) = [lag.next_refresh for lag in tables.lags("slow")]
+    assert due is not None
+    assert value("next_refresh_timestamp_seconds", table="main.slow") == due.timestamp()
+    assert value("next_refresh_timestamp_seconds", table="main.total") is None
     assert (value("queue_length"), value("workers_alive"), value("store_up")) == (0, 0, 1)
 
 

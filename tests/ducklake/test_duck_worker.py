@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from io import StringIO
 
 import duckdb
 import pytest
+from rich.console import Console
 
 import dynamic_tables as dt
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.model import Status
+from dynamic_tables.render import tables_table
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
 from dynamic_tables.store.engine import writing
@@ -337,6 +340,15 @@ def test_list_and_show_tell_the_lag(tables: dt.DynamicTables) -> None:
     assert since < lag.next_refresh < since + timedelta(hours=1)
     assert tables.lags("total")[0].behind_s == 0.0
     assert tables.lags("by_hand")[0].next_refresh is None
+    tables.alter("total", target_lag="1 hour", unset=["TRIGGER ON CHANGE"])
+    insert(tables, 6)
+    worker(tables).drain()
+    (lag,) = tables.lags("total")
+    assert tables.lags("parent")[0].next_refresh == lag.next_refresh  # along with it
+    assert lag.next_refresh is not None
+    shown = StringIO()
+    Console(file=shown, width=200).print(tables_table(tables.list(), tables.lags()))
+    assert f"{lag.next_refresh.astimezone():%H:%M:%S}" in shown.getvalue()
 
 
 def test_a_second_driver_is_refused_where_commits_may_be_lost(
