@@ -91,7 +91,7 @@ def _of_cluster(settings: Settings, *, spark: bool, say: Callable[[str], None]) 
     place = settings["warehouse"]
     checks = [_python(), _tried("java", embedded.check_java), *_store(settings, None)]
     if not spark:
-        return [*checks, _drivers(place, one_driver_at(place, {}))]
+        return [*checks, _drivers(place, one_driver_at(place, lambda _key: None))]
     try:
         with connect_unchecked(settings=settings, say=say) as tables:
             found = f"Spark {tables.spark.version} on {tables.spark.sparkContext.master}"

@@ -15,9 +15,10 @@ S3 = ("s3://", "s3a://", "s3n://")
 
 
 def lake(warehouse: str | None, started_with: dict[str, str], session: dict[str, str]) -> SparkLake:
-    context = SimpleNamespace(getConf=lambda: SimpleNamespace(getAll=started_with.items))
+    context = SimpleNamespace(getConf=lambda: started_with)  # `get` takes a default, as a dict's
     conf = {"spark.sql.warehouse.dir": "file:/spark-warehouse", **started_with, **session}
-    spark = SimpleNamespace(conf=conf, sparkContext=context)
+    java = SimpleNamespace(sparkContext=lambda: context)
+    spark = SimpleNamespace(conf=conf, _jsparkSession=java)
     return SparkLake(cast("Any", spark), warehouse=warehouse, lock_wait_s=1.0)
 
 

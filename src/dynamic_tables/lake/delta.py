@@ -77,7 +77,7 @@ class SparkLake(StoredTables, SourceTables):
         # Once: heartbeats outlive an engine. Delta asks the context, whatever the session says.
         self.one_driver_at = one_driver_at(
             warehouse or spark.conf.get("spark.sql.warehouse.dir") or "",
-            dict(spark.sparkContext.getConf().getAll()),
+            jvm.started_with(spark),
         )
         self._plans = Plans(
             self._opaque, dialect=DIALECT, refusals=AnalysisException, headline=headline

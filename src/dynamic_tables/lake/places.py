@@ -5,7 +5,7 @@ A location is written as Hadoop's `Path` prints it: `file:/tmp/my lake`, not per
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -71,7 +71,7 @@ def decoded(uri: str) -> str:
     return unquote(uri) if uri.startswith(LOCAL_SCHEME) else uri
 
 
-def one_driver_at(lake: str, configuration: Mapping[str, str]) -> tuple[str, ...]:
+def one_driver_at(lake: str, setting: Callable[[str], str | None]) -> tuple[str, ...]:
     """Where two drivers may overwrite each other's commits: beginnings of locations, or "" for
     anywhere, if the lake itself lies there.
 
@@ -79,19 +79,19 @@ def one_driver_at(lake: str, configuration: Mapping[str, str]) -> tuple[str, ...
     newest entries in DynamoDB excludes all. Delta takes the names of settings with and without
     their first word.
 
-    >>> one_driver_at("s3a://bucket/lake", {}), one_driver_at("hdfs://host/lake", {})
+    >>> one_driver_at("s3a://bucket/lake", {}.get), one_driver_at("hdfs://host/lake", {}.get)
     (('',), ('s3://', 's3a://', 's3n://'))
     >>> safe = "io.delta.storage.S3DynamoDBLogStore"
-    >>> one_driver_at("s3a://bucket/lake", {"spark.delta.logStore.s3a.impl": safe})
+    >>> one_driver_at("s3a://bucket/lake", {"spark.delta.logStore.s3a.impl": safe}.get)
     ('s3://', 's3n://')
-    >>> one_driver_at("s3a://bucket/lake", {"delta.logStore.class": safe})
+    >>> one_driver_at("s3a://bucket/lake", {"delta.logStore.class": safe}.get)
     ()
     """
-    plain = tuple(kind for kind in S3 if "DynamoDB" not in _log_store(kind, configuration))
+    plain = tuple(kind for kind in S3 if "DynamoDB" not in _log_store(kind, setting))
     return ("",) if lake.startswith(plain) else plain
 
 
-def _log_store(kind: str, configuration: Mapping[str, str]) -> str:
+def _log_store(kind: str, setting: Callable[[str], str | None]) -> str:
     names = (f"{kind.removesuffix('://')}.impl", "class")
     keys = [f"{prefix}delta.logStore.{name}" for name in names for prefix in ("spark.", "")]
-    return next((configuration[key] for key in keys if key in configuration), "")
+    return next(filter(None, map(setting, keys)), "")
