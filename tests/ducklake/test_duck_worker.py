@@ -351,6 +351,23 @@ def test_list_and_show_tell_the_lag(tables: dt.DynamicTables) -> None:
     assert f"{lag.next_refresh.astimezone():%H:%M:%S}" in shown.getvalue()
 
 
+def test_a_lag_that_is_ended_by_hand_counts(tables: dt.DynamicTables) -> None:
+    """Nobody had looked meanwhile."""
+    tables.alter("top", target_lag="1 second", unset=["TRIGGER ON CHANGE"])
+    worker(tables).drain()
+    insert(tables, 5)
+    committed = tables.store.now()
+    time.sleep(1.2)
+    report = tables.refresh()
+    waited = (tables.store.now() - committed).total_seconds() * 1000
+    assert 1200 <= (report["top"].behind_ms or 0) <= waited + 100
+    assert report["by_hand"].behind_ms is None  # nobody asks
+    assert tables.refresh()["top"].behind_ms is None
+    (lag,) = tables.lags("top")
+    assert lag.within is not None
+    assert lag.within < 1.0
+
+
 def test_a_second_driver_is_refused_where_commits_may_be_lost(
     tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
