@@ -213,6 +213,30 @@ def test_five_failures_suspend_and_resume_cascades(tables: dt.DynamicTables) -> 
     assert tables.show("total").status is Status.SUSPENDED  # by hand: left alone
 
 
+def test_a_full_disk_is_waited_for_longer_each_time(tables: dt.DynamicTables) -> None:
+    """It suspends no table, however long it lasts."""
+    insert(tables, 5)
+
+    def observer(step: Step, table: str) -> None:
+        if step is Step.PINNED and table.endswith("top"):
+            raise dt.RefreshError("no space is left", reason=dt.Reason.DISK_FULL, about=table)
+
+    waits = []
+    with observing(observer):
+        for _ in range(6):
+            assert not tables.refresh("top", on_error="report").ok
+            worker(tables).drain()  # looks, and leaves the table alone for a while
+            due = tables.lags("top")[0].next_refresh
+            failure = tables.show("top").failure
+            assert due is not None
+            assert failure is not None
+            waits.append((due - failure.at).total_seconds())
+    assert waits == [10, 20, 40, 80, 160, 320]
+    assert (tables.show("top").status, tables.show("top").failures) == (Status.ACTIVE, 6)
+    tables.refresh("top")
+    assert tables.show("top").failures == 0
+
+
 def die(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the engine answers nothing: its process is gone."""
 
