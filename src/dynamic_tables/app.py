@@ -42,9 +42,10 @@ from dynamic_tables.schedule import (
     WATCHED,
     Lag,
     Pace,
-    Watched,
-    expected_s,
+    Schedule,
+    Sighting,
     lag_of,
+    last_seen,
     target_s,
 )
 from dynamic_tables.settings import Settings
@@ -365,17 +366,24 @@ class DynamicTables:
     def lags(self, *names: str) -> Sequence[Lag]:
         """How far tables are behind, in the order of `list`, by the last look of `run` or a
         worker."""
-        states = [self._named.state(name) for name in names] or self._store.tables()
-        graph, now, pace = self.graph(), self._store.now(), Pace.of(self.settings)
-        return [self._lag(state, graph, now, pace) for state in states]
+        named = [self._named.state(name) for name in names]
+        everything = self._store.tables()
+        states = {state.definition.table_id: state for state in (*everything, *named)}
+        graph, now = Graph(state.definition for state in states.values()), self._store.now()
+        seen = {key: self._last_seen(state) for key, state in states.items()}
+        schedule = Schedule(graph, seen, now, Pace.of(self.settings))
+        return [self._lag(state, graph, schedule, now) for state in named or everything]
 
-    def _lag(self, state: TableState, graph: Graph, now: datetime, pace: Pace) -> Lag:
+    def _last_seen(self, state: TableState) -> Sighting:
+        behind = state.behind_since is not None
+        past = self._store.history(state.definition.table_id, JUDGED_BY) if behind else ()
+        return last_seen(state, past)
+
+    def _lag(self, state: TableState, graph: Graph, schedule: Schedule, now: datetime) -> Lag:
         table_id = state.definition.table_id
-        target_ms = round((target_s(graph, table_id) or 0) * 1000)
-        since, late_ms = self._store.lateness(table_id, now - WATCHED, target_ms)
-        watched = Watched(since=since, late_s=late_ms / 1000)
-        takes_s = expected_s(self._store.history(table_id, JUDGED_BY))
-        return lag_of(graph, state, watched, takes_s=takes_s, now=now, pace=pace)
+        target = target_s(graph, table_id)
+        late = self._store.late(table_id, now - WATCHED, target) if target is not None else []
+        return lag_of(graph, state, schedule, late, now)
 
     def history(self, name: str | None = None, *, limit: int = 50) -> Sequence[RefreshRecord]:
         """Past refreshes, newest first."""

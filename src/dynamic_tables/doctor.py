@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -32,9 +33,8 @@ from dynamic_tables.connect import (
 from dynamic_tables.errors import DynamicTablesError
 from dynamic_tables.graph import Graph
 from dynamic_tables.lake import embedded, jars
-from dynamic_tables.lake.places import is_plain_s3, local_path, location_of
+from dynamic_tables.lake.places import local_path, location_of, one_driver_at
 from dynamic_tables.model import Status, TableState, utc_now
-from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import is_dead
 from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.render import grid
@@ -48,6 +48,8 @@ MINIMUM_PYTHON = (3, 11)
 NEEDED_BYTES = 100 * 2**20  # below this, Spark's own temporary files no longer fit
 GIGABYTE = 2**30
 PROBE_ROWS = 3
+ONE_DRIVER = "two drivers may lose each other's commits there, a second one is refused"
+TWO_DRIVERS = "one process at a time, or Delta's S3DynamoDBLogStore (spark.delta.logStore.s3a.impl)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def examine(settings: Settings, *, spark: bool, say: Callable[[str], None]) -> l
         _tried("packages", embedded.check_packages),
         _jars(settings),
         *place,
-        _drivers(location_of(folder), one_driver=False),
+        _drivers(location_of(folder), ()),
     ]
     if spark:
         checks += _with_engine("spark and delta", settings, folder, say)
@@ -89,13 +91,13 @@ def _of_cluster(settings: Settings, *, spark: bool, say: Callable[[str], None]) 
     place = settings["warehouse"]
     checks = [_python(), _tried("java", embedded.check_java), *_store(settings, None)]
     if not spark:
-        return [*checks, _drivers(place, one_driver=is_plain_s3(place, None))]
+        return [*checks, _drivers(place, one_driver_at(place, lambda _key: None))]
     try:
         with connect_unchecked(settings=settings, say=say) as tables:
             found = f"Spark {tables.spark.version} on {tables.spark.sparkContext.master}"
             checks.append(Check(name="spark and delta", ok=True, detail=found))
-            checks.append(_drivers(place, one_driver=tables.lake.one_driver))
-            checks += [_unknown(tables), _expiring(tables)]
+            checks.append(_drivers(place, tables.lake.one_driver_at))
+            checks += [*_on_s3(tables), _unknown(tables), _expiring(tables)]
     except DynamicTablesError as error:
         checks.append(_broken("spark and delta", error))
     return checks
@@ -174,25 +176,34 @@ def _space(folder: Path) -> Check:
     )
 
 
-def _drivers(place: str, *, one_driver: bool) -> Check:
+def _drivers(place: str, alone_at: tuple[str, ...]) -> Check:
     """Whether several workers may write there."""
+    one_driver = place.startswith(alone_at)
     if local_path(place) is not None:
         detail = (
             "is a local disk: Delta excludes writers of one JVM only; refreshes of several "
             "processes exclude each other by a lock of ours, other programs do not know it"
         )
     elif one_driver:
-        detail = "is S3: two drivers may lose each other's commits there, a second one is refused"
+        detail = f"is S3: {ONE_DRIVER}"
     else:
         detail = "excludes writers from each other"
     return Check(
         name="other writers",
         ok=True,
         detail=f"{place} {detail}",
-        hint="one process at a time, or Delta's S3DynamoDBLogStore (spark.delta.logStore.s3a.impl)"
-        if one_driver
-        else None,
+        hint=TWO_DRIVERS if one_driver else None,
     )
+
+
+def _on_s3(tables: DynamicTables) -> Iterator[Check]:
+    """A schema may lie elsewhere than the lake."""
+    alone_at = tables.lake.one_driver_at
+    places = {str(state.definition.name): state.definition.location for state in tables.list()}
+    there = ", ".join(name for name, place in places.items() if place.startswith(alone_at))
+    if there and "" not in alone_at:
+        detail = f"{there}: {ONE_DRIVER}"
+        yield Check(name="tables on S3", ok=True, detail=detail, hint=TWO_DRIVERS)
 
 
 # The store.
@@ -220,15 +231,19 @@ def _store(settings: Settings, folder: Path | None) -> Iterator[Check]:
             yield _unconsumed(states)
     except DynamicTablesError as error:
         yield _broken("store", error)
-        if error.reason is Reason.NO_PERMISSION and settings["store"]:
-            yield _server(look_at_server(settings["store"]))
+        if settings["store"]:
+            with suppress(DynamicTablesError):  # it does not answer at all, which is told already
+                yield _server(look_at_server(settings["store"]))
 
 
 def _server(found: Server) -> Check:
     missing = ", ".join(found.missing)
     hint = f"GRANT {missing}" if missing else None
     if found.too_old:
-        hint = f"PostgreSQL {OLDEST_POSTGRESQL[0]} or later is needed"
+        hint = (
+            f"PostgreSQL {OLDEST_POSTGRESQL[0]} or later is needed: upgrade it, or name another "
+            "server by --store or DYNAMIC_TABLES_STORE"
+        )
     return Check(
         name="database",
         ok=not found.too_old and not missing,
@@ -294,6 +309,7 @@ def _with_engine(
     if works.ok and (folder / STORE_FILE).exists():
         try:
             with connect_unchecked(settings=settings, say=say) as tables:
+                yield from _on_s3(tables)
                 yield _unknown(tables)
                 yield _expiring(tables)
         except DynamicTablesError as error:

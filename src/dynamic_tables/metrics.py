@@ -123,7 +123,7 @@ class _FromStore(Collector):
         yield from _families()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        up, lag, target, within, queue, workers = _families()
+        up, lag, target, within, due, queue, workers = _families()
         try:
             lags = self._tables.lags()
             queued, alive = self._tables.store.pending(), self._tables.store.workers()
@@ -136,14 +136,16 @@ class _FromStore(Collector):
         workers.add_metric([], len(alive))
         for found in lags:
             name = [str(found.table)]
+            next_ = found.next_refresh
             for family, value in (
                 (lag, found.behind_s),
                 (target, found.target_s),
                 (within, found.within),
+                (due, next_.timestamp() if next_ is not None else None),
             ):
                 if value is not None:
                     family.add_metric(name, value)
-        yield from (up, lag, target, within, queue, workers)
+        yield from (up, lag, target, within, due, queue, workers)
 
 
 def _families() -> tuple[GaugeMetricFamily, ...]:
@@ -155,6 +157,7 @@ def _families() -> tuple[GaugeMetricFamily, ...]:
         gauge("lag_seconds", "How far a table is behind its base tables.", "table"),
         gauge("target_lag_seconds", "How far it may be behind.", "table"),
         gauge("within_target_ratio", "Share of the last day within the target.", "table"),
+        gauge("next_refresh_timestamp_seconds", "When a table is refreshed next.", "table"),
         gauge("queue_length", "Tables that wait for a refresh or are being refreshed."),
         gauge("workers_alive", "Workers whose heartbeat is fresh."),
     )

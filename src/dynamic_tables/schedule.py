@@ -7,7 +7,7 @@ at one cut. Tables without a contract are refreshed by hand, or when a table tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -120,6 +120,21 @@ class Schedule:
             return None
         return max(min(wishes), not_before)
 
+    def next_along(self, table_id: str) -> datetime | None:
+        """When the table is refreshed next: by its own contract, or along with a reader."""
+        readers = [table_id, *self._graph.descendants([table_id])]
+        known = [at for key in readers if (at := self._with_ancestors(key)) is not None]
+        return min(known, default=None)
+
+    def _with_ancestors(self, table_id: str) -> datetime | None:
+        """What a table reads is taken along, so it waits until that may be tried."""
+        due = self.next_refresh(table_id)
+        above = [self._sightings[key] for key in self._graph.ancestors([table_id])]
+        if due is None or any(seen.state.status is Status.SUSPENDED for seen in above):
+            return None
+        at = max([due, *map(self._not_before, above)])
+        return None if at == NEVER else at
+
     def _by_lag(self, seen: Sighting) -> datetime | None:
         target = seen.state.definition.options.target_lag
         if target is None or target.seconds is None or seen.behind_since is None:
@@ -199,29 +214,27 @@ def unconsumed(graph: Graph) -> list[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """What the refreshes of the last day tell of a table's lag."""
-
-    since: datetime | None  # the first of them; None: there was none
-    late_s: float  # spent beyond the target, until one of them ended that
+Span = tuple[datetime, datetime]
 
 
-def share_within(late_s: float, target: float, behind_s: float, window_s: float) -> float:
-    """The share of the last `window_s` seconds in which the table was within its target.
+def share_within(late: Iterable[Span], since: datetime, now: datetime) -> float:
+    """The share of a time in which a table was within its target.
 
-    A refresh tells how far the table was behind; a lag grows by a second a second, so what exceeds
-    the target is the time spent outside: `late_s` of past refreshes, and of the lag now.
+    `late`: when it was not, in the order of the ends. A refresh that takes long leaves its table
+    late already, so these times may overlap; and the first may have begun before.
 
-    >>> share_within(late_s=10, target=60, behind_s=0, window_s=100)
+    >>> day = [datetime(2025, 1, 1, hour) for hour in range(24)]
+    >>> share_within([(day[2], day[4]), (day[3], day[5])], since=day[0], now=day[10])
+    0.7
+    >>> share_within([(day[0], day[11])], since=day[10], now=day[20])
     0.9
-    >>> share_within(late_s=10, target=60, behind_s=90, window_s=100)
-    0.6
-    >>> share_within(late_s=0, target=60, behind_s=1_000_000, window_s=100)
-    0.0
     """
-    late = late_s + max(behind_s - target, 0.0)
-    return max(1.0 - late / window_s, 0.0) if window_s > 0 else 1.0
+    seconds, counted = 0.0, since
+    for begin, end in late:
+        seconds += max((end - max(begin, counted)).total_seconds(), 0.0)
+        counted = max(counted, end)
+    window_s = (now - since).total_seconds()
+    return max(1.0 - seconds / window_s, 0.0) if window_s > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,36 +258,36 @@ class Lag:
         }
 
 
-def lag_of(
-    graph: Graph,
-    state: TableState,
-    watched: Watched,
-    *,
-    takes_s: float,
-    now: datetime,
-    pace: Pace,
-) -> Lag:
-    """The lag of one table now."""
-    table_id = state.definition.table_id
-    target, behind, seen = target_s(graph, table_id), None, None
-    if state.seen_at is not None:
-        since, seen = state.behind_since, max((now - state.seen_at).total_seconds(), 0.0)
-        behind = 0.0 if since is None else max((now - since).total_seconds(), 0.0)
-    window = max((now - (watched.since or state.created_at)).total_seconds(), behind or 0.0)
-    sighting = Sighting(
+def last_seen(state: TableState, past: Sequence[RefreshRecord]) -> Sighting:
+    """A table as the last look left it; whether its sources have changed since, nobody knows."""
+    return Sighting(
         state=state,
         behind_since=state.behind_since,
         versions=state.failure.versions or {} if state.failure else {},
-        takes_s=takes_s,
+        takes_s=expected_s(past),
     )
-    within = None
+
+
+def lag_of(
+    graph: Graph, state: TableState, schedule: Schedule, late: Sequence[Span], now: datetime
+) -> Lag:
+    """The lag of one table now; `late`: when refreshes of the last day found it beyond its
+    target."""
+    table_id = state.definition.table_id
+    target, since = target_s(graph, table_id), state.behind_since
+    behind, seen, within = None, None, None
+    if state.seen_at is not None:
+        seen = max((now - state.seen_at).total_seconds(), 0.0)
+        behind = 0.0 if since is None else max((now - since).total_seconds(), 0.0)
     if target is not None:
-        within = share_within(watched.late_s, target, behind or 0.0, window)
+        if since is not None:
+            late = [*late, (since + timedelta(seconds=target), now)]
+        within = share_within(late, max(state.created_at, now - WATCHED), now)
     return Lag(
         table=state.definition.name,
         target_s=target,
         behind_s=behind,
         seen_s=seen,
         within=within,
-        next_refresh=Schedule(graph, {table_id: sighting}, now, pace).next_refresh(table_id),
+        next_refresh=schedule.next_along(table_id),
     )

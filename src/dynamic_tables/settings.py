@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ _BY_NAME = {spec.name: spec for spec in SETTINGS}
 class Settings:
     """The effective settings of a process."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)  # the store's password may be among them
     origins: Mapping[str, str]  # default | the file's path | the variable's name | flag
 
     def __getitem__(self, name: str) -> Any:

@@ -48,10 +48,19 @@ def _extra(name: str) -> bool:
     return name.endswith("_created")  # the client's own, of every counter and histogram
 
 
-def test_every_metric_is_documented(metrics: Metrics) -> None:
+def documented() -> dict[str, set[str]]:
+    """The labels of each metric."""
     page = (ROOT / "docs" / "workers.md").read_text(encoding="utf-8")
-    documented = re.findall(rf"^\| `({PREFIX}_\w+)` \|", page, re.MULTILINE)
-    assert sorted(documented) == sorted(names(metrics))
+    rows = re.findall(rf"^\| `({PREFIX}_\w+)` \| ([^|]*)\|", page, re.MULTILINE)
+    return {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+
+
+def test_every_metric_is_documented(metrics: Metrics) -> None:
+    assert sorted(documented()) == sorted(names(metrics))
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            name = re.sub(r"_(bucket|count|sum)$", "", sample.name)
+            assert _extra(name) or documented()[name] == set(sample.labels) - {"le"}
 
 
 def test_the_dashboard_shows_every_metric(metrics: Metrics) -> None:
@@ -61,7 +70,18 @@ def test_the_dashboard_shows_every_metric(metrics: Metrics) -> None:
     assert {re.sub(r"_bucket$", "", name) for name in used} == names(metrics)
 
 
-def test_the_figures_are_those_of_the_refresh(metrics: Metrics) -> None:
+def test_the_dashboard_asks_by_labels_that_are_there() -> None:
+    board = json.loads((ROOT / "examples" / "grafana.json").read_text())
+    for target in (target for panel in board["panels"] for target in panel["targets"]):
+        asked = target["expr"]
+        used = [re.sub(r"_bucket$", "", name) for name in re.findall(rf"{PREFIX}_\w+", asked)]
+        by = {name for found in re.findall(r"by \(([^)]*)\)", asked) for name in found.split(", ")}
+        labels = by | set(re.findall(r"(\w+)=~", asked))
+        assert all(labels - {"le"} <= documented()[name] for name in used), asked
+        assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= by, asked
+
+
+def test_the_figures_are_those_of_the_refresh(tables: dt.DynamicTables, metrics: Metrics) -> None:
     def value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(f"{PREFIX}_{name}", labels)
 
@@ -72,6 +92,10 @@ def test_the_figures_are_those_of_the_refresh(metrics: Metrics) -> None:
     assert (value("lag_seconds", table="main.slow") or 0) > 0
     assert value("target_lag_seconds", table="main.slow") == 3600
     assert value("within_target_ratio", table="main.slow") == 1
+    (due,) = [lag.next_refresh for lag in tables.lags("slow")]
+    assert due is not None
+    assert value("next_refresh_timestamp_seconds", table="main.slow") == due.timestamp()
+    assert value("next_refresh_timestamp_seconds", table="main.total") is None
     assert (value("queue_length"), value("workers_alive"), value("store_up")) == (0, 0, 1)
 
 

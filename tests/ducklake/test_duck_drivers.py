@@ -11,10 +11,11 @@ import pytest
 
 import dynamic_tables as dt
 from dynamic_tables.definition import Definition
+from dynamic_tables.doctor import _on_s3
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
 
-OTHER = Claimant(owner="other", host="elsewhere", pid=7, expires_s=60.0, one_driver=True)
+OTHER = Claimant(owner="other", host="elsewhere", pid=7, expires_s=60.0, one_driver_at=("",))
 
 STATEMENTS: dict[str, Callable[[dt.DynamicTables], object]] = {
     "refresh": lambda tables: tables.refresh("child", upstream=True),
@@ -38,7 +39,7 @@ def tables(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> dt.Dyna
     tables.create("total", "SELECT sum(amount) AS n FROM orders", trigger_on_change=True)
     tables.create("child", "SELECT n FROM total", trigger_on_change=True)
     tables.sql("INSERT INTO orders VALUES (2, 20)")
-    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    monkeypatch.setattr(type(tables.lake), "one_driver_at", ("",))
     return tables
 
 
@@ -113,7 +114,11 @@ def test_a_dead_driver_of_this_host_is_in_nobodys_way(tables: dt.DynamicTables, 
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     dead = Claimant(
-        owner="dead", host=socket.gethostname(), pid=process.pid, expires_s=60.0, one_driver=True
+        owner="dead",
+        host=socket.gethostname(),
+        pid=process.pid,
+        expires_s=60.0,
+        one_driver_at=("",),
     )
     tables.store.enter(dead)
     tables.store.claim(tables.show("child").definition.table_id, "by hand", dead)
@@ -122,3 +127,22 @@ def test_a_dead_driver_of_this_host_is_in_nobodys_way(tables: dt.DynamicTables, 
     else:
         STATEMENTS[what](tables)
     assert tables.store.claims() == tables.store.workers() == []
+
+
+def test_a_part_of_the_lake_may_lie_there(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the schema of one table lay on S3, and that of the other on a disk."""
+    monkeypatch.setattr(type(tables.lake), "one_driver_at", (stored(tables).location,))
+    tables.store.enter(OTHER)
+    with pytest.raises(dt.Refused):
+        drain(tables)
+    for what in ("refresh", "optimize", "rorder", "drop"):
+        with pytest.raises(dt.DynamicTablesError) as caught:
+            STATEMENTS[what](tables)
+        assert caught.value.reason is dt.Reason.NO_EXCLUSION
+    tables.optimize("child")
+    tables.alter("child", target_lag="1 hour")
+    (check,) = _on_s3(tables)
+    assert check.detail.startswith("main.total: two drivers may lose")
+    assert "S3DynamoDBLogStore" in (check.hint or "")

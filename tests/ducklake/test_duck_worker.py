@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from io import StringIO
 
 import duckdb
 import pytest
+from rich.console import Console
 
 import dynamic_tables as dt
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.model import Status
+from dynamic_tables.render import tables_table
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
 from dynamic_tables.store.engine import writing
@@ -210,6 +213,30 @@ def test_five_failures_suspend_and_resume_cascades(tables: dt.DynamicTables) -> 
     assert tables.show("total").status is Status.SUSPENDED  # by hand: left alone
 
 
+def test_a_full_disk_is_waited_for_longer_each_time(tables: dt.DynamicTables) -> None:
+    """It suspends no table, however long it lasts."""
+    insert(tables, 5)
+
+    def observer(step: Step, table: str) -> None:
+        if step is Step.PINNED and table.endswith("top"):
+            raise dt.RefreshError("no space is left", reason=dt.Reason.DISK_FULL, about=table)
+
+    waits = []
+    with observing(observer):
+        for _ in range(6):
+            assert not tables.refresh("top", on_error="report").ok
+            worker(tables).drain()  # looks, and leaves the table alone for a while
+            due = tables.lags("top")[0].next_refresh
+            failure = tables.show("top").failure
+            assert due is not None
+            assert failure is not None
+            waits.append((due - failure.at).total_seconds())
+    assert waits == [10, 20, 40, 80, 160, 320]
+    assert (tables.show("top").status, tables.show("top").failures) == (Status.ACTIVE, 6)
+    tables.refresh("top")
+    assert tables.show("top").failures == 0
+
+
 def die(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the engine answers nothing: its process is gone."""
 
@@ -337,6 +364,32 @@ def test_list_and_show_tell_the_lag(tables: dt.DynamicTables) -> None:
     assert since < lag.next_refresh < since + timedelta(hours=1)
     assert tables.lags("total")[0].behind_s == 0.0
     assert tables.lags("by_hand")[0].next_refresh is None
+    tables.alter("total", target_lag="1 hour", unset=["TRIGGER ON CHANGE"])
+    insert(tables, 6)
+    worker(tables).drain()
+    (lag,) = tables.lags("total")
+    assert tables.lags("parent")[0].next_refresh == lag.next_refresh  # along with it
+    assert lag.next_refresh is not None
+    shown = StringIO()
+    Console(file=shown, width=200).print(tables_table(tables.list(), tables.lags()))
+    assert f"{lag.next_refresh.astimezone():%H:%M:%S}" in shown.getvalue()
+
+
+def test_a_lag_that_is_ended_by_hand_counts(tables: dt.DynamicTables) -> None:
+    """Nobody had looked meanwhile."""
+    tables.alter("top", target_lag="1 second", unset=["TRIGGER ON CHANGE"])
+    worker(tables).drain()
+    insert(tables, 5)
+    committed = tables.store.now()
+    time.sleep(1.2)
+    report = tables.refresh()
+    waited = (tables.store.now() - committed).total_seconds() * 1000
+    assert 1200 <= (report["top"].behind_ms or 0) <= waited + 100
+    assert report["by_hand"].behind_ms is None  # nobody asks
+    assert tables.refresh()["top"].behind_ms is None
+    (lag,) = tables.lags("top")
+    assert lag.within is not None
+    assert lag.within < 1.0
 
 
 def test_a_second_driver_is_refused_where_commits_may_be_lost(
@@ -344,7 +397,7 @@ def test_a_second_driver_is_refused_where_commits_may_be_lost(
 ) -> None:
     tables.store.enter(Claimant(owner="other", host="elsewhere", pid=-1, expires_s=60.0))
     assert worker(tables).drain() == []
-    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    monkeypatch.setattr(type(tables.lake), "one_driver_at", ("",))
     with pytest.raises(dt.Refused) as caught:
         worker(tables).drain()
     assert caught.value.reason is dt.Reason.NO_EXCLUSION
@@ -356,7 +409,7 @@ def test_a_driver_that_was_taken_for_gone_may_not_be_alone(
     tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It paused, another one came where two may lose each other's commits: it takes no more."""
-    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    monkeypatch.setattr(type(tables.lake), "one_driver_at", ("",))
     one = worker(tables)
     with one._counted():
         one._stay()

@@ -145,10 +145,14 @@ def no_data(sequence: int, **changes: Any) -> RefreshRecord:
 
 
 def claimant(
-    pid: int = 1, host: str = "here", expires_s: float = 60.0, *, one_driver: bool = False
+    pid: int = 1,
+    host: str = "here",
+    expires_s: float = 60.0,
+    *,
+    alone_at: tuple[str, ...] = (),
 ) -> Claimant:
     owner = f"{host}:{pid}:x"
-    return Claimant(owner=owner, host=host, pid=pid, expires_s=expires_s, one_driver=one_driver)
+    return Claimant(owner=owner, host=host, pid=pid, expires_s=expires_s, one_driver_at=alone_at)
 
 
 def request(table: str = "by_customer", refresh_id: str = "wave-1", at: int = 7) -> WantedRefresh:

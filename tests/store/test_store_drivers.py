@@ -14,8 +14,8 @@ from dynamic_tables.errors import Held, Refused
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import Claimant, Store
 
-ME = make.claimant(1, one_driver=True)
-OTHER = make.claimant(2, "elsewhere", one_driver=True)
+ME = make.claimant(1, alone_at=("",))
+OTHER = make.claimant(2, "elsewhere", alone_at=("",))
 
 COMES: dict[str, Callable[[Store, Claimant], object]] = {
     "a worker": lambda store, me: store.enter(me),
@@ -53,8 +53,8 @@ def test_a_second_driver_is_refused(store: Store, comes: str, there: str) -> Non
 
 @pytest.mark.parametrize("comes", COMES)
 def test_who_shares_the_process_or_may_share_the_lake_is_admitted(store: Store, comes: str) -> None:
-    store.enter(make.claimant(1, one_driver=True))
-    store.claim("id-other", "r", make.claimant(1, one_driver=True))
+    store.enter(make.claimant(1, alone_at=("",)))
+    store.claim("id-other", "r", make.claimant(1, alone_at=("",)))
     COMES[comes](store, ME)
     store.enter(make.claimant(2, "elsewhere"))
 
@@ -62,7 +62,7 @@ def test_who_shares_the_process_or_may_share_the_lake_is_admitted(store: Store, 
 @pytest.mark.parametrize("comes", COMES)
 def test_a_driver_that_is_gone_counts_no_more(store: Store, comes: str) -> None:
     """One that was only paused is refused when it comes back: a worker, or who had a claim."""
-    gone = make.claimant(2, "elsewhere", expires_s=0.02, one_driver=True)
+    gone = make.claimant(2, "elsewhere", expires_s=0.02, alone_at=("",))
     store.enter(gone)
     claim = store.claim("id-other", "r", gone)
     while store.workers() or store.holder("id-other"):
@@ -78,7 +78,7 @@ def test_a_driver_that_is_gone_counts_no_more(store: Store, comes: str) -> None:
 
 def test_a_paused_driver_goes_on_if_nobody_came(store: Store) -> None:
     """Nor do those end its claim who are of the same process, or were refused."""
-    paused = store.claim("id-other", "r", make.claimant(1, expires_s=0.02, one_driver=True))
+    paused = store.claim("id-other", "r", make.claimant(1, expires_s=0.02, alone_at=("",)))
     while store.holder("id-other"):
         time.sleep(0.005)
     store.enter(ME)
@@ -94,7 +94,7 @@ def test_of_drivers_that_come_at_once_one_is_admitted(store: Store) -> None:
     together = threading.Barrier(8)
 
     def come(number: int) -> bool:
-        me = make.claimant(number, f"host-{number}", one_driver=True)
+        me = make.claimant(number, f"host-{number}", alone_at=("",))
         together.wait()
         try:
             store.claim(f"id-t{number}", "r", me) if number % 2 else store.enter(me)
@@ -105,3 +105,56 @@ def test_of_drivers_that_come_at_once_one_is_admitted(store: Store) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(come, range(8))) == 1
     assert len(store.claims()) + len(store.workers()) == 1
+
+
+# A lake of which one schema lies on S3.
+
+
+ON_S3 = ("s3a://",)
+HERE = make.claimant(1, alone_at=ON_S3)
+ELSEWHERE = make.claimant(2, "elsewhere", alone_at=ON_S3)
+
+
+@pytest.fixture
+def away(store: Store) -> str:
+    """The id of a table on S3; the others lie on a disk."""
+    definition = make.definition("away", location="s3a://bucket/lake/away-1")
+    store.create_table(definition)
+    return definition.table_id
+
+
+def test_workers_are_many_until_a_table_lies_on_s3(store: Store) -> None:
+    store.enter(HERE)
+    store.enter(ELSEWHERE)
+    away = make.definition("away", location="s3a://bucket/lake/away-1")
+    before = contents(store)
+    with pytest.raises(Refused):
+        store.create_claimed(away, "create", HERE)
+    assert contents(store) == before
+    store.leave(ELSEWHERE.owner)
+    store.release(store.create_claimed(away, "create", HERE))
+    with pytest.raises(Refused) as caught:
+        store.enter(ELSEWHERE)
+    assert (caught.value.about, caught.value.reason) == ("worker", Reason.NO_EXCLUSION)
+    store.enter(make.claimant(2, "elsewhere", alone_at=("s3://",)))  # Delta excludes others there
+
+
+def test_only_what_lies_on_s3_is_refused_beside_a_worker(store: Store, away: str) -> None:
+    store.enter(ELSEWHERE)
+    store.claim("id-other", "r", HERE)
+    with pytest.raises(Refused):
+        store.claim(away, "r", HERE)
+
+
+def test_claims_on_other_tables_are_in_nobodys_way(store: Store, away: str) -> None:
+    """Nor does who is admitted end them, though they have expired."""
+    gone = make.claimant(2, "elsewhere", expires_s=0.02, alone_at=ON_S3)
+    paused = store.claim("id-other", "r", gone)
+    while store.holder("id-other"):
+        time.sleep(0.005)
+    store.claim("id-by_customer", "r", ELSEWHERE)
+    store.claim(away, "r", HERE)
+    store.enter(HERE)
+    assert store.heartbeat(paused)
+    with pytest.raises(Refused):
+        store.enter(ELSEWHERE)

@@ -128,12 +128,12 @@ def test_lateness_is_the_same_before_and_after(store: Store, hoarder: Store) -> 
         tell(hoarder, make.record(started_at=store.now() - past, behind_ms=90_000))
         tell(hoarder, make.record(started_at=store.now() - today, behind_ms=70_000))
     since = store.now() - timedelta(days=1)
-    before = store.lateness("id-by_customer", since, 60_000)
+    before = store.late("id-by_customer", since, 60.0)
     rows = count(store, schema.refresh_history)
     tell(store, seen(store, 0))
     assert count(store, schema.refresh_history) < rows
-    assert store.lateness("id-by_customer", since, 60_000) == before
-    assert before[1] == 60 * 10_000
+    assert store.late("id-by_customer", since, 60.0) == before
+    assert [end - begin for begin, end in before] == [timedelta(seconds=10)] * 60
 
 
 def test_the_history_of_dropped_tables_is_swept(store: Store, hoarder: Store) -> None:

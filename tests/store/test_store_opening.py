@@ -27,7 +27,7 @@ from dynamic_tables.errors import SetupError
 from dynamic_tables.model import utc_now
 from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import load_settings
-from dynamic_tables.store import Claim, Store, open_store, schema
+from dynamic_tables.store import Claim, Store, open_store, schema, server
 from dynamic_tables.store.engine import open_engine, reading
 from dynamic_tables.store.migrations import MIGRATIONS, migrate, stored_version
 from postgres import Postgres
@@ -273,6 +273,31 @@ def test_the_server_tells_what_it_is(store: Store) -> None:
     found = store.server()
     assert found.name.split()[0] in ("SQLite", "PostgreSQL")
     assert (found.too_old, found.missing) == (False, ())
+
+
+@pytest.mark.parametrize("opens", [True, False], ids=["opens", "does not open"])
+def test_doctor_tells_of_a_server_that_is_too_old(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, opens: bool
+) -> None:
+    """Also if the store cannot be opened, which may be for that very reason."""
+    url = postgres.new_database()
+    if not opens:
+        postgres.execute("CREATE TABLE schema_version (version INT)", url)  # without a row
+    monkeypatch.setattr(server, "OLDEST_POSTGRESQL", (99, 0))
+    monkeypatch.setattr(doctor, "OLDEST_POSTGRESQL", (99, 0))
+    flags = {"store": url, "warehouse": "hdfs://host/lake"}
+    checks = {check.name: check for check in _store(load_settings(flags), None)}
+    assert checks["store"].ok == opens
+    assert not checks["database"].ok
+    hint = checks["database"].hint or ""
+    assert "PostgreSQL 99 or later is needed" in hint
+    assert "--store" in hint
+
+
+def test_doctor_says_once_that_a_server_does_not_answer() -> None:
+    flags = {"store": "postgresql://me@127.0.0.1:1/lake", "warehouse": "hdfs://host/lake"}
+    (check,) = _store(load_settings(flags), None)
+    assert (check.name, check.ok) == ("store", False)
 
 
 @pytest.mark.parametrize("made", [False, True], ids=["new", "made"])

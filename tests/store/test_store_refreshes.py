@@ -324,7 +324,7 @@ def test_who_came_second_does_not_change_what_the_first_one_wrote(
     )
 
 
-def test_lateness_counts_every_refresh_of_the_time_asked_for(store: Store, claim: Claim) -> None:
+def test_late_is_told_by_every_refresh_of_the_time_asked_for(store: Store, claim: Claim) -> None:
     """More than a page of history, failures and refreshes before it: only what was done counts."""
     store.open_intent(claim, make.intent())
     store.record(
@@ -337,6 +337,7 @@ def test_lateness_counts_every_refresh_of_the_time_asked_for(store: Store, claim
         store.record(claim, done, make.build(), close_intent=None, failures="reset")
     failed = make.failed(started_at=before + timedelta(minutes=5), behind_ms=10**9)
     store.record(claim, failed, None, close_intent=None, failures="count")
-    first = before + timedelta(seconds=1)
-    assert store.lateness(claim.table_id, before, 60_000) == (first, 50 * 500)
-    assert store.lateness(claim.table_id, before + timedelta(hours=1), 60_000) == (None, 0)
+    half = timedelta(milliseconds=500)
+    ends = [before + timedelta(seconds=1 + n, milliseconds=1200) for n in range(1, 100, 2)]
+    assert store.late(claim.table_id, before, 60.0) == [(end - half, end) for end in ends]
+    assert store.late(claim.table_id, before + timedelta(hours=1), 60.0) == []

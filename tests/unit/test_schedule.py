@@ -14,10 +14,11 @@ from dynamic_tables.graph import Graph
 from dynamic_tables.model import Failure, Status, TableState
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
-from dynamic_tables.schedule import Pace, Schedule, Sighting, target_s, unconsumed
+from dynamic_tables.schedule import Pace, Schedule, Sighting, lag_of, target_s, unconsumed
 
 NOW = datetime(2025, 1, 1, 12, tzinfo=UTC)
 PACE = Pace(poll_s=5, retry_s=10)
+VERSIONS = {"id-orders": 2}  # the newest
 
 
 def seconds(n: float) -> timedelta:
@@ -59,7 +60,7 @@ class World:
         self.sightings[name] = Sighting(
             state=state,
             behind_since=None if behind is None else NOW - seconds(behind),
-            versions={"id-orders": 2},
+            versions=VERSIONS,
             takes_s=takes_s,
         )
 
@@ -103,6 +104,58 @@ def test_tables_without_a_contract_are_left_to_people(world: World) -> None:
     world.table("downstream", behind=10_000, target_lag="DOWNSTREAM")
     assert world.due() == []
     assert [world.schedule.next_refresh(name) for name in world.definitions] == [None, None]
+
+
+def test_the_next_refresh_may_be_that_of_a_reader(world: World) -> None:
+    world.table("root")
+    world.table("middle", dynamic=("root",), target_lag="DOWNSTREAM", behind=10, takes_s=20)
+    world.table("leaf", dynamic=("middle",), behind=10, target_lag="100 seconds", takes_s=5)
+    world.table("other", dynamic=("root",), behind=10, target_lag="1 hour")
+    world.table("idle", dynamic=("leaf",), target_lag="DOWNSTREAM")
+    at = {name: world.schedule.next_along(name) for name in world.definitions}
+    early = NOW + seconds(100 - 10 - 20 - 5 - PACE.poll_s)  # until leaf has waited for middle
+    late = NOW + seconds(3600 - 10 - PACE.poll_s)
+    assert at == {"root": early, "middle": early, "leaf": early, "other": late, "idle": None}
+
+
+def test_the_next_refresh_waits_for_what_may_not_be_tried_yet(world: World) -> None:
+    failed = Failure(at=NOW, reason=Reason.DISK_FULL, versions=None)
+    world.table("root", failure=failed, failures=1)
+    world.table("leaf", dynamic=("root",), behind=100, target_lag="1 minute")
+    assert world.schedule.next_along("leaf") == NOW + seconds(PACE.retry_s)
+    world.table("root", failure=replace(failed, reason=Reason.QUERY_FAILED, versions=VERSIONS))
+    assert world.schedule.next_along("leaf") is None  # not on the same data
+    world.table("root", status=Status.SUSPENDED)
+    assert world.schedule.next_along("leaf") is None
+    assert world.schedule.next_along("root") is None
+
+
+@pytest.mark.parametrize(
+    ("late", "behind", "within"),
+    [
+        ([], None, 1.0),
+        ([], 60 + 6 * 3600, 0.75),
+        ([(72, 23)], None, 1 - 1 / 24),  # three days without workers, until 23 hours ago
+        ([(8, 2), (4, 1)], None, 1 - 7 / 24),  # the second one found what the first one left
+        ([(8, 2)], 60 + 4 * 3600, 1 - 8 / 24),
+        ([(72, 0)], 60 + 50 * 3600, 0.0),
+    ],
+)
+def test_the_share_of_the_last_day_within_the_target(
+    world: World, late: list[tuple[int, int]], behind: float | None, within: float
+) -> None:
+    """`late`: from and until so many hours ago."""
+    world.table("t", target_lag="1 minute", behind=behind)
+    seen = world.sightings["t"]
+    state = replace(
+        seen.state, created_at=NOW - timedelta(days=9), seen_at=NOW, behind_since=seen.behind_since
+    )
+    spans = [(NOW - timedelta(hours=begin), NOW - timedelta(hours=end)) for begin, end in late]
+    lag = lag_of(world.graph, state, world.schedule, spans, NOW)
+    assert lag.within == pytest.approx(within)
+    young = replace(state, created_at=NOW - timedelta(hours=12), behind_since=None)
+    since = [(NOW - timedelta(hours=6), NOW - timedelta(hours=3))]
+    assert lag_of(world.graph, young, world.schedule, since, NOW).within == 0.75
 
 
 def test_what_is_due_takes_its_ancestors_along(world: World) -> None:

@@ -241,7 +241,7 @@ class Lake(Protocol):
     def cancel(self) -> None: ...
     def is_alive(self) -> bool: ...  # False: the engine died, and nothing here brings it back
     @property
-    def one_driver(self) -> bool: ...  # two at once may lose commits there
+    def one_driver_at(self) -> tuple[str, ...]: ...  # see `Claimant`
     @property
     def can_slice(self) -> bool: ...  # whether several workers can share one refresh
     def clear_slices(self, definition: Definition, up_to: int) -> None: ...  # of numbers so far

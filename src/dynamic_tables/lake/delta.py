@@ -38,7 +38,7 @@ from dynamic_tables.lake.pins import (
     pin_of,
     shown_columns,
 )
-from dynamic_tables.lake.places import is_plain_s3
+from dynamic_tables.lake.places import one_driver_at
 from dynamic_tables.lake.plans import Opaque, Plans, moved_names, source_names
 from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
@@ -74,7 +74,11 @@ class SparkLake(StoredTables, SourceTables):
         self._read: dict[str, dict[str, Found]] = {}  # texts by fingerprint, which has the settings
         self._counted: dict[str, Counted] = {}  # by table id
         self._under_way = UnderWay()
-        self.one_driver = _is_plain_s3(spark, warehouse)  # once: heartbeats outlive an engine
+        # Once: heartbeats outlive an engine. Delta asks the context, whatever the session says.
+        self.one_driver_at = one_driver_at(
+            warehouse or spark.conf.get("spark.sql.warehouse.dir") or "",
+            jvm.started_with(spark),
+        )
         self._plans = Plans(
             self._opaque, dialect=DIALECT, refusals=AnalysisException, headline=headline
         )
@@ -416,9 +420,3 @@ def _canonical(
         return name.key if source is None else quote(f"@{source.table_id}")
 
     return rewrite(query, reading.found[query].tables, named)
-
-
-def _is_plain_s3(spark: SparkSession, warehouse: str | None) -> bool:
-    place = warehouse or spark.conf.get("spark.sql.warehouse.dir") or ""
-    scheme = place.partition("://")[0]
-    return is_plain_s3(place, spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None))

@@ -167,6 +167,12 @@ def settings(spark: SparkSession) -> dict[str, str]:
     return pairs(spark._jsparkSession.conf().getAll())
 
 
+def started_with(spark: SparkSession) -> Callable[[str], str]:
+    """What Spark was started with, by key; empty: nothing. A session may say something else."""
+    configuration = scala_context(spark).getConf()
+    return lambda key: configuration.get(key, "")
+
+
 def set_all(spark: SparkSession, wanted: Mapping[str, str]) -> None:
     """Settings of a session, in one answer, checked as `spark.conf.set` does."""
     mapper = java_class(spark, "com.fasterxml.jackson.databind.ObjectMapper")()

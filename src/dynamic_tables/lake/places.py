@@ -5,6 +5,7 @@ A location is written as Hadoop's `Path` prints it: `file:/tmp/my lake`, not per
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -70,15 +71,27 @@ def decoded(uri: str) -> str:
     return unquote(uri) if uri.startswith(LOCAL_SCHEME) else uri
 
 
-def is_plain_s3(location: str, log_store: str | None) -> bool:
-    """Whether two drivers may overwrite each other's commits there.
+def one_driver_at(lake: str, setting: Callable[[str], str | None]) -> tuple[str, ...]:
+    """Where two drivers may overwrite each other's commits: beginnings of locations, or "" for
+    anywhere, if the lake itself lies there.
 
     Delta's log store for S3 excludes writers of one driver only; the one that keeps the log's
-    newest entries in DynamoDB excludes all.
+    newest entries in DynamoDB excludes all. Delta takes the names of settings with and without
+    their first word.
 
-    >>> is_plain_s3("s3a://bucket/lake", None), is_plain_s3("hdfs://host/lake", None)
-    (True, False)
-    >>> is_plain_s3("s3a://bucket/lake", "io.delta.storage.S3DynamoDBLogStore")
-    False
+    >>> one_driver_at("s3a://bucket/lake", {}.get), one_driver_at("hdfs://host/lake", {}.get)
+    (('',), ('s3://', 's3a://', 's3n://'))
+    >>> safe = "io.delta.storage.S3DynamoDBLogStore"
+    >>> one_driver_at("s3a://bucket/lake", {"spark.delta.logStore.s3a.impl": safe}.get)
+    ('s3://', 's3n://')
+    >>> one_driver_at("s3a://bucket/lake", {"delta.logStore.class": safe}.get)
+    ()
     """
-    return location.startswith(S3) and "DynamoDB" not in (log_store or "")
+    plain = tuple(kind for kind in S3 if "DynamoDB" not in _log_store(kind, setting))
+    return ("",) if lake.startswith(plain) else plain
+
+
+def _log_store(kind: str, setting: Callable[[str], str | None]) -> str:
+    names = (f"{kind.removesuffix('://')}.impl", "class")
+    keys = [f"{prefix}delta.logStore.{name}" for name in names for prefix in ("spark.", "")]
+    return next(filter(None, map(setting, keys)), "")

@@ -7,7 +7,7 @@ with the table. Whoever computes a slice writes to a place that no other attempt
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -46,7 +46,7 @@ NUMBER = f"{RESERVED_PREFIX}slice"
 INTEGER = re.compile(r"tinyint|smallint|int|bigint")
 HASHABLE = re.compile(r"(?!.*(map<|variant|collate|interval)).*")  # equal values, equal hashes
 HASH = "decimal(20, 0)"  # no sum of these is too large
-UNEVEN = 2  # times its share: integers that leave few remainders are hashed instead
+UNEVEN = 2  # times its share: then keys are hashed instead
 MOST_PARTITIONS = 10_000  # of a source; more are hashed
 
 
@@ -194,7 +194,7 @@ class SparkSlicer:
             return split, self._counts(keys, split)
         else:
             counts = self._counts(keys, split)
-            if not _is_uneven(counts, split.count):
+            if not _is_uneven([counts.get(number, 0) for number in range(split.count)]):
                 return split, counts
         hashed = self._hashable(keys.columns)
         split = Split(kind=SplitKind.HASH_RANGE, columns=hashed, count=split.count)
@@ -342,23 +342,26 @@ def balanced(sizes: Sequence[tuple[Any, int]], count: int) -> tuple[tuple[str, .
 
     >>> balanced([("a", 5), ("b", 3), ("c", 2), (None, 1)], 2)
     (("'a'", 'NULL'), ("'b'", "'c'"))
+    >>> balanced([(None, 9), ("a", 5), ("b", 3)], 2)
+    (('NULL',), ("'a'", "'b'"))
     >>> balanced([("a", 5)], 2)
+    >>> balanced([("a", 50), ("b", 3), ("c", 2)], 3)
     """
-    known = sorted((pair for pair in sizes if pair[0] is not None), key=lambda pair: -pair[1])
-    if len(known) < count or not all(has_literal(value) for value, _ in known):
+    known = [value for value, _ in sizes if value is not None]
+    if len(known) < count or not all(map(has_literal, known)):
         return None
     lists: list[list[str]] = [[] for _ in range(count)]
     totals = [0] * count
-    for value, size in known:
+    for value, size in sorted({None: 0, **dict(sizes)}.items(), key=lambda pair: -pair[1]):
         least = totals.index(min(totals))
-        lists[least].append(literal_of(value))
+        lists[least].append("NULL" if value is None else literal_of(value))
         totals[least] += size
-    lists[totals.index(min(totals))].append("NULL")
-    return tuple(map(tuple, lists))
+    return None if _is_uneven(totals) else tuple(map(tuple, lists))
 
 
-def _is_uneven(counts: Mapping[int, int], count: int) -> bool:
-    return max(counts.values(), default=0) * count > UNEVEN * sum(counts.values())
+def _is_uneven(sizes: Collection[int]) -> bool:
+    """Of all slices, those without anything too."""
+    return max(sizes) * len(sizes) > UNEVEN * sum(sizes)
 
 
 def _plain(names: Sequence[str]) -> list[str]:

@@ -27,7 +27,7 @@ def claimed(
 
     `hearts` that beat anyway keep the claim; without them it gets a heartbeat of its own.
     """
-    _make_room(context)
+    _make_room(context, definition)
     claim = context.store.claim(definition.table_id, refresh_id, context.claimant, is_dead)
     with _kept(context, definition, claim, hearts):
         reached(Step.CLAIMED, str(definition.name))
@@ -39,7 +39,7 @@ def claimed_if_one_driver(
 ) -> AbstractContextManager[Claim | None]:
     """What changes no row goes on beside refreshes, but where two drivers may lose each other's
     commits; tables that are not ours have no claim."""
-    if state is None or not context.lake.one_driver:
+    if state is None or not context.claimant.is_alone_at(state.definition.location):
         return nullcontext()
     return claimed(context, state.definition, what)
 
@@ -47,7 +47,7 @@ def claimed_if_one_driver(
 @contextmanager
 def created(context: Context, definition: Definition, refresh_id: str) -> Generator[Claim]:
     """Declare a table and hold it from the first moment: no worker may load it half-made."""
-    _make_room(context)
+    _make_room(context, definition)
     claim = context.store.create_claimed(definition, refresh_id, context.claimant)
     with _kept(context, definition, claim, None):
         yield claim
@@ -68,12 +68,12 @@ def _kept(
     reached(Step.RELEASED, str(definition.name))
 
 
-def _make_room(context: Context) -> None:
+def _make_room(context: Context, definition: Definition) -> None:
     """Give back what an ended refresh of ours still holds. Where there may be one driver only, a
     dead one of this host counts no more."""
     for left in list(context.unreleased):
         _release(context, left)
-    if context.lake.one_driver:
+    if context.claimant.is_alone_at(definition.location):
         release_dead(context)
 
 

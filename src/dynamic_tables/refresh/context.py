@@ -110,7 +110,7 @@ class Context:
             host=self.owner.host,
             pid=self.owner.pid,
             expires_s=self.settings["claim_expires_s"],
-            one_driver=self.lake.one_driver,
+            one_driver_at=self.lake.one_driver_at,
         )
 
 

@@ -19,7 +19,6 @@ NOT_COUNTED = frozenset(
         Reason.INTERRUPTED,
         Reason.UPSTREAM_FAILED,
         Reason.SUSPENDED,
-        Reason.DISK_FULL,
         Reason.STORE_BROKEN,
         Reason.ENGINE_GONE,
         *BY_POLICY,
@@ -48,7 +47,8 @@ def record_failure(
     store = context.store
     if store.table_by_id(record.table_id) is None:
         return record  # dropped meanwhile: nothing to record
-    limit = context.settings["failures_until_suspended"]
+    full = error.reason is Reason.DISK_FULL  # it fails again and again, but for no fault of its own
+    limit = None if full else context.settings["failures_until_suspended"]
     try:
         failures = store.record(
             claim,
@@ -63,7 +63,7 @@ def record_failure(
         record = replace(record, reason=Reason.TAKEN_OVER, note=lost.hint)
         store.record(None, record, None, close_intent=None, failures="keep")
         return record
-    if counted and failures >= limit:
+    if counted and limit is not None and failures >= limit:
         way_out = f"ALTER DYNAMIC TABLE {record.table} RESUME takes it in again"
         record = replace(record, note=f"suspended after {failures} failures in a row; {way_out}")
     return record

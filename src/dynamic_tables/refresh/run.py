@@ -264,8 +264,16 @@ class GraphRefresh:
             has_children=bool(plan.graph.children(definition.table_id)),
             forced=self._request.forced if self._is_named(plan, definition.table_id) else None,
             trigger=self._request.trigger,
-            behind_since=self._request.behind_since.get(definition.table_id),
+            behind_since=self._behind_since(plan, definition),
         )
+
+    def _behind_since(self, plan: Plan, definition: Definition) -> datetime | None:
+        """Whoever pinned a cut has looked; else a table's contract makes it worth a look."""
+        table_id = definition.table_id
+        if self._request.cut is not None or definition.options.target_lag is None:
+            return self._request.behind_since.get(table_id)
+        observer = Observer(self._context.lake, plan.graph, plan.present.instant)
+        return observer.behind_since(table_id, plan.states[table_id], plan.present.bases)
 
     def _is_named(self, plan: Plan, table_id: str) -> bool:
         """Ancestors taken along are refreshed as they need; only named tables are forced."""

@@ -15,7 +15,7 @@ from dynamic_tables.model import Estimate, Failure, RefreshRecord, Status, Table
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import BY_POLICY, Reason
 from dynamic_tables.refresh.preview import Planned
-from dynamic_tables.render.basics import Cell, grid, instant, key_values, sql_text
+from dynamic_tables.render.basics import Cell, clock_time, grid, instant, key_values, sql_text
 from dynamic_tables.render.refreshes import near, pins_text, records_table
 from dynamic_tables.schedule import Lag
 from dynamic_tables.store import Claim
@@ -38,12 +38,12 @@ def tables_table(
             reads_text(state),
             _contract(state.definition.options),
             instant(state.build.cut.instant) if state.build else "",
-            *([behind_text(lag)] if lag is not None else []),
+            *([behind_text(lag), _next_text(lag)] if lag is not None else []),
         ]
         for state, lag in zip_longest(states, lags)
     ]
     columns = ["table", "status", "version", "reads", "refreshed", "as of"]
-    return grid([*columns, "behind"] if lags else columns, rows)
+    return grid([*columns, "behind", "next"] if lags else columns, rows)
 
 
 def _contract(options: Options) -> str:
@@ -64,6 +64,10 @@ def behind_text(lag: Lag) -> Cell:
         return now
     late = lag.behind_s > lag.target_s
     return Text(f"{now} ({lag.within:.0%} in time)", style="red" if late else "")
+
+
+def _next_text(lag: Lag) -> str:
+    return clock_time(lag.next_refresh) if lag.next_refresh is not None else ""
 
 
 def _lag_facts(lag: Lag) -> dict[str, Cell]:

@@ -3,7 +3,7 @@
 A claim counts until another one replaces it. Expiry allows others to replace it, and does nothing
 by itself: who was paused and finds its token still there has lost nothing. Each check happens under
 the lock of the table's row, as does each replacement, so that they cannot overtake each other.
-Where there may be one driver only, whoever is admitted ends the expired claims of all others.
+Where there may be one driver only, whoever is admitted ends the expired claims of all others there.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ def take(
         dead = _is_dead(rival, claimant, is_owner_dead)
         if not dead:
             raise _held(rival, name)
-    if claimant.one_driver:
+    alone = _is_alone(connection, claimant, table_id)
+    if alone:
         workers.sweep(connection)
     token = next_number(connection)
-    workers.check_one_driver(connection, claimant, name)
+    if alone:
+        workers.check_one_driver(connection, claimant, name)
     claim = Claim(
         table_id=table_id,
         token=token,
@@ -54,6 +56,13 @@ def take(
     )
     upsert(connection, _claims, asdict(claim))
     return claim
+
+
+def _is_alone(connection: Connection, claimant: Claimant, table_id: str) -> bool:
+    """Whether the table lies where there may be one driver only."""
+    if not claimant.one_driver_at:
+        return False
+    return claimant.is_alone_at(tables.location(connection, table_id))
 
 
 def _is_dead(

@@ -55,7 +55,11 @@ class Claimant:
     host: str
     pid: int
     expires_s: float  # without a heartbeat for so long, others may take over
-    one_driver: bool = False  # two that commit to the lake at once may lose commits
+    # Beginnings of the locations where two that commit at once may lose commits; "": anywhere.
+    one_driver_at: tuple[str, ...] = ()
+
+    def is_alone_at(self, location: str) -> bool:
+        return location.startswith(self.one_driver_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,16 +7,14 @@ number: its record repeats the standing one with a newer cut.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     and_,
-    case,
     delete,
-    func,
     insert,
     or_,
     select,
@@ -175,18 +173,25 @@ def history(connection: Connection, table_id: str | None, limit: int) -> list[Re
     return [record_of(row) for row in connection.execute(newest).mappings()]
 
 
-def lateness(
-    connection: Connection, table_id: str, since: datetime, target_ms: int
-) -> tuple[datetime | None, int]:
-    """The first refresh of a table since then, and by how many milliseconds all of them that were
-    done found it later than its target."""
-    done = and_(_history.c.outcome == Outcome.DONE.value, _history.c.behind_ms > target_ms)
-    late = case((done, _history.c.behind_ms - target_ms), else_=0)
-    found = select(func.min(_history.c.started_at), func.coalesce(func.sum(late), 0)).where(
-        _history.c.table_id == table_id, _history.c.started_at > since
+def late(
+    connection: Connection, table_id: str, since: datetime, target_s: float
+) -> list[tuple[datetime, datetime]]:
+    """When the table was later than its target, until refreshes that began since then ended that;
+    the lag grows by a second a second."""
+    found = select(_history.c.started_at, _history.c.duration_ms, _history.c.behind_ms).where(
+        _history.c.table_id == table_id,
+        _history.c.started_at > since,
+        _history.c.outcome == Outcome.DONE.value,
+        _history.c.behind_ms > target_s * 1000,
     )
-    first, total = connection.execute(found).one()
-    return first, int(total)
+    spans = []
+    for started_at, duration_ms, behind_ms in connection.execute(
+        found.order_by(_history.c.history_no)
+    ):
+        end = started_at + timedelta(milliseconds=duration_ms)
+        beyond = timedelta(milliseconds=behind_ms) - timedelta(seconds=target_s)
+        spans.append((end - beyond, end))
+    return spans
 
 
 def lock_claimed(connection: Connection, claim: Claim, table_id: str) -> Row:

@@ -380,13 +380,13 @@ class Store:
         with reading(self._engine) as connection:
             return refreshes.history(connection, table_id, limit)
 
-    def lateness(
-        self, table_id: str, since: datetime, target_ms: int
-    ) -> tuple[datetime | None, int]:
-        """When a table was refreshed first since then, and how many milliseconds it spent beyond
-        its target until refreshes ended that."""
+    def late(
+        self, table_id: str, since: datetime, target_s: float
+    ) -> list[tuple[datetime, datetime]]:
+        """From when to when a table was later than its target, until refreshes that began since
+        then ended that."""
         with reading(self._engine) as connection:
-            return refreshes.lateness(connection, table_id, since, target_ms)
+            return refreshes.late(connection, table_id, since, target_s)
 
     # What people query, and the embedded catalog.
 

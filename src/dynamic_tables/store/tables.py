@@ -162,6 +162,12 @@ def lock_if_there(connection: Connection, table_id: str) -> Row | None:
     return connection.execute(found).mappings().one_or_none()
 
 
+def location(connection: Connection, table_id: str) -> str:
+    """Where the stored table lies."""
+    found = select(_tables.c.definition).where(_tables.c.table_id == table_id)
+    return connection.execute(found).scalar_one()["location"]
+
+
 def lock_all(connection: Connection, table_ids: Iterable[str]) -> set[str]:
     """Lock several tables, always in one order: who waits for one holds none that come later.
 

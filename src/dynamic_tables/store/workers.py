@@ -3,10 +3,10 @@
 The worker that has been there longest decides what is due. For a moment there may be two of them;
 their requests melt together.
 
-Where the lake's storage does not exclude two drivers from each other, the store does. A driver is a
-worker, or a process that holds a claim: by hand, for CREATE, for ALTER. Who becomes one draws its
-number first: the counter stays locked until the transaction ends, so of two that come at once the
-second one sees the first.
+Where the storage of a table does not exclude two drivers from each other, the store does. A driver
+is a worker, or a process that holds a claim on such a table: by hand, for CREATE, for ALTER. Who
+becomes one draws its number first: the counter stays locked until the transaction ends, so of two
+that come at once the second one sees the first.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from dynamic_tables.store import schema
 from dynamic_tables.store.engine import database_now, next_number, now, upsert
 from dynamic_tables.store.records import Claimant, Worker, worker_of
 
+_tables = schema.dynamic_tables
 _workers = schema.workers
 _claims = schema.refresh_claims
 _subtasks = schema.refresh_subtasks
@@ -41,7 +42,8 @@ def enter(connection: Connection, claimant: Claimant) -> None:
     instant = now(connection)
     sweep(connection)
     number = next_number(connection)
-    check_one_driver(connection, claimant, "worker")
+    if _is_anything_there(connection, claimant):
+        check_one_driver(connection, claimant, "worker")
     upsert(
         connection,
         _workers,
@@ -62,27 +64,44 @@ def sweep(connection: Connection) -> None:
     connection.execute(delete(_workers).where(_workers.c.expires_at <= database_now()))
 
 
+def _is_anything_there(connection: Connection, claimant: Claimant) -> bool:
+    """Whether the lake, or any table of it, lies where there may be one driver only."""
+    if not claimant.one_driver_at:
+        return False
+    definitions = connection.scalars(select(_tables.c.definition))
+    return any(map(claimant.is_alone_at, ("", *(found["location"] for found in definitions))))
+
+
 def check_one_driver(connection: Connection, claimant: Claimant, about: str) -> None:
     """Refuse a second driver where there may be one only; its number is drawn already.
 
     Claims of others that have expired are deleted: the next beat of a driver that was only paused
     would revive them, beside the one that is admitted now.
     """
-    if not claimant.one_driver:
-        return
 
     def others(found: FromClause) -> ColumnElement[bool]:
         return or_(found.c.host != claimant.host, found.c.pid != claimant.pid)
 
+    claimed = select(_tables.c.table_id, _tables.c.definition).join(_claims).where(others(_claims))
+    there = _claims.c.table_id.in_(
+        [
+            table_id
+            for table_id, definition in connection.execute(claimed)
+            if claimant.is_alone_at(definition["location"])
+        ]
+    )
     expired = _claims.c.expires_at <= database_now()
-    connection.execute(delete(_claims).where(expired, others(_claims)))
-    drivers = [select(driver.c.host, driver.c.pid) for driver in (_workers, _claims)]
-    found = union_all(*drivers).subquery()
+    connection.execute(delete(_claims).where(there, expired, others(_claims)))
+    drivers = union_all(
+        select(_workers.c.host, _workers.c.pid),
+        select(_claims.c.host, _claims.c.pid).where(there),
+    )
+    found = drivers.subquery()
     other = connection.execute(select(found).where(others(found))).first()
     if other is not None:
         raise Refused(
-            f"process {other.pid} on {other.host} works on this lake, which lies on S3:"
-            " two drivers may lose each other's commits there",
+            f"process {other.pid} on {other.host} works on this lake; where it lies on S3,"
+            " two drivers may lose each other's commits",
             reason=Reason.NO_EXCLUSION,
             about=about,
             hint="one process at a time: wait until that one has ended, or stop it; or use Delta's"

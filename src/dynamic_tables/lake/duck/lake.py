@@ -269,9 +269,9 @@ class DuckLake(UserStatements):
         )
 
     @property
-    def one_driver(self) -> bool:
+    def one_driver_at(self) -> tuple[str, ...]:
         """A second process cannot open the lake at all."""
-        return False
+        return ()
 
     @property
     def can_slice(self) -> bool:
