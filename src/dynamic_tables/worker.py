@@ -281,7 +281,8 @@ class Worker:
             claim=claim,
         )
         try:
-            return GraphRefresh(self._context, request, self._hearts).run().records
+            refresh = GraphRefresh(self._context, request, self._hearts, self._stop)
+            return refresh.run().records
         except DynamicTablesError as error:  # it did not come as far as to the table
             return (self._failed(state, wanted, error, claim),)
         except self._context.lake.faults as fault:
@@ -318,14 +319,21 @@ class Worker:
         """End the request, or leave it to others; what waits for a table that failed is told."""
         mine = next((record for record in records if record.table_id == wanted.table_id), None)
         if mine is not None and mine.reason in GIVEN_BACK:
-            wait_s = retry_after(wanted.returned + 1, self._pace)  # else it would come at once
-            self._store.hand_back(claim, wait_s)
-            self._say(f"{mine.table}: handed back, to be taken again in {wait_s:.0f} s")
+            self._hand_back(claim, wanted, mine)
             return
         if mine is not None and mine.outcome is not Outcome.DONE:
             self._fail_below(claim, mine)
         self._store.finish(claim, wanted)
         self._wake_slots()
+
+    def _hand_back(self, claim: Claim, wanted: PendingRefresh, mine: RefreshRecord) -> None:
+        """Others go on at once with what this worker leaves because it ends; what cannot be done
+        just now would come again at once, and waits."""
+        ends = mine.reason is Reason.INTERRUPTED and self._stop.is_set()
+        wait_s = 0.0 if ends else retry_after(wanted.returned + 1, self._pace)
+        self._store.hand_back(claim, wait_s)
+        when = "" if ends else f", to be taken again in {wait_s:.0f} s"
+        self._say(f"{mine.table}: handed back{when}")
 
     def _fail_below(self, claim: Claim, above: RefreshRecord) -> None:
         states = {state.definition.table_id: state for state in self._store.tables()}

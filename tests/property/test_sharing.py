@@ -6,7 +6,7 @@ The store, the worker and the refresh are the real ones, lake and clock are thos
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -208,15 +208,71 @@ def test_a_refresh_ends_after_its_time(world: World) -> None:
     given_up(world)
 
 
-def test_who_is_interrupted_leaves_finished_slices_to_a_successor(world: World) -> None:
-    refresh = GraphRefresh(context(world, "first"), Request(table_ids=frozenset({TABLE})))
-
+def test_a_refresh_ends_after_its_time_though_there_are_slices_to_compute(world: World) -> None:
     def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:  # another takes one of the slices, and the user says stop
-            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
-            refresh._stopping.set()
+        if step is SliceStep.COMPLETED:
+            world.now += timedelta(hours=1, seconds=1)
 
     with observing(observer):
+        record, _ = refreshed(context(world))
+    assert record.reason == "PARALLEL_TIMEOUT"
+    assert "1 of 2 slices" in str(record.error)
+    given_up(world)
+
+
+def test_a_worker_that_is_to_end_leaves_its_other_slices_to_a_successor(world: World) -> None:
+    """SIGTERM: the slice under way is finished, the rest goes back to the queue, free at once."""
+    said: list[str] = []
+    ends = Worker(context(world, "first"), slots=1, say=said.append)
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.COMPLETED:
+            ends.stop()
+
+    ends.ask()
+    with observing(observer):
+        assert not ends._once()
+    assert [record.reason for record in world.store.history(TABLE)] == ["INTERRUPTED"]
+    assert sorted(item.status for item in world.store.subtasks(TABLE)) == ["completed", "pending"]
+    assert said[-1].endswith("parent: handed back")
+    assert world.store.claims() == []
+    computed: list[str] = []
+    with observing(lambda step, _: computed.append(step.value)):
+        refreshed(context(world, "second"))
+    recovered = world.store.history(TABLE)[1]
+    assert (recovered.reason, recovered.slices, recovered.sequence) == ("RECOVERED", SLICES, 1)
+    assert computed.count(SliceStep.CLAIMED.value) == 1
+    assert world.store.table_by_id(TABLE).failures == 0  # ty: ignore
+
+
+def test_a_query_that_fails_while_its_worker_ends_has_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaking(monkeypatch, times=1)
+    ends = Worker(context(world, reason=Reason.QUERY_FAILED), slots=1, say=print)
+    ends.ask()
+    with observing(lambda step, _: ends.stop() if step is SliceStep.CLAIMED else None):
+        ends._once()
+    assert [record.reason for record in world.store.history(TABLE)] == ["QUERY_FAILED"]
+    given_up(world)
+
+
+def after_one_slice(world: World, refresh: GraphRefresh) -> Callable[[SliceStep, str], None]:
+    """Another takes one of the slices; when the coordinator has the other one, the user says
+    stop."""
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
+        if step is SliceStep.COMPLETED:
+            refresh._stopping.set()
+
+    return observer
+
+
+def test_who_is_interrupted_leaves_finished_slices_to_a_successor(world: World) -> None:
+    refresh = GraphRefresh(context(world, "first"), Request(table_ids=frozenset({TABLE})))
+    with observing(after_one_slice(world, refresh)):
         [record] = refresh.run().records
     assert record.reason == "INTERRUPTED"
     left = world.store.subtasks()
@@ -267,13 +323,7 @@ def test_who_coordinates_by_hand_and_dies_has_a_successor(world: World) -> None:
 def test_a_successor_merges_the_finished_keys(world: World) -> None:
     many_keys_change(world)
     first = by_keys(context(world, "first"))
-
-    def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:
-            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
-            first._stopping.set()
-
-    with observing(observer):
+    with observing(after_one_slice(world, first)):
         [record] = first.run().records
     assert (record.reason, world.disk.tables[GROUPED_TABLE].sequence) == ("INTERRUPTED", 1)
     assert "2/keys" in world.disk.staged[GROUPED_TABLE]
@@ -294,13 +344,7 @@ def test_a_successor_notices_what_somebody_else_wrote_meanwhile(world: World) ->
     """Slices of keys mend the affected keys only: what else is wrong would stay, unnoticed."""
     many_keys_change(world)
     first = by_keys(context(world, "first"))
-
-    def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:
-            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
-            first._stopping.set()
-
-    with observing(observer):
+    with observing(after_one_slice(world, first)):
         [record] = first.run().records
     assert record.reason == "INTERRUPTED"
     spoil(world)
