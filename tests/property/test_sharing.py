@@ -17,6 +17,7 @@ from memory_lake import KEYS, MemoryLake, MemorySlicer
 from sqlalchemy import delete
 from test_worker_simulation import FOR_EVER_S, World
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake.base import Commit
 from dynamic_tables.lake.slicing import Split, StagedKeys
@@ -59,6 +60,12 @@ class FaultyLake(MemoryLake):
     """What breaks is the surroundings' fault, or the query's."""
 
     reason = Reason.ENGINE_FAILED
+    keeps = False  # what was staged cannot be deleted
+
+    def clear_slices(self, definition: Definition, up_to: int) -> None:
+        if self.keeps and self._disk.staged.get(definition.table_id):
+            raise PermissionError("Permission denied")
+        super().clear_slices(definition, up_to)
 
     def told(self, error: BaseException, *, about: str) -> RefreshError:
         return RefreshError(str(error), reason=self.reason, about=about)
@@ -78,9 +85,15 @@ def someone(number: int, expires_s: float = FOR_EVER_S) -> Claimant:
     return Claimant(owner=f"counted-{number}", host="elsewhere", pid=1, expires_s=expires_s)
 
 
-def context(world: World, host: str = "here", reason: Reason = Reason.ENGINE_FAILED) -> Context:
+def context(
+    world: World,
+    host: str = "here",
+    reason: Reason = Reason.ENGINE_FAILED,
+    *,
+    keeps: bool = False,
+) -> Context:
     lake = FaultyLake(world.disk, lambda: None)
-    lake.reason = reason
+    lake.reason, lake.keeps = reason, keeps
     return Context(
         lake=cast("Any", lake),
         store=cast("Any", Patient(world)),
@@ -400,3 +413,40 @@ def test_keys_that_could_not_be_staged_leave_nothing(
     [record] = by_keys(context(world)).run().records
     assert (record.strategy, record.slices, record.sequence) == ("keys", SLICES, 3)
     assert is_right(world)
+
+
+KEPT = "what was staged in _slices could not be deleted: Permission denied"
+
+
+def test_what_cannot_be_deleted_is_told_and_fails_no_refresh(world: World) -> None:
+    """The rows are committed. Whoever refreshes the table next tries again, as often as it takes;
+    at last somebody may."""
+    many_keys_change(world)
+    for expected in (2, 3):
+        [record] = by_keys(context(world, keeps=True)).run().records
+        assert (record.outcome, record.slices, record.sequence) == ("done", SLICES, expected)
+        assert record.note == KEPT
+        assert world.store.history(GROUPED_TABLE)[0] == record
+        assert world.store.intent(GROUPED_TABLE) is None
+        world.disk.bases["orders"].extend([world.now] * 3)
+    assert {place[0] for place in world.disk.staged[GROUPED_TABLE]} == {"2", "3"}
+    [record] = by_keys(context(world)).run().records
+    assert (record.outcome, record.note) == ("done", None)
+    assert not any(world.disk.staged.values())
+    assert is_right(world)
+
+
+def test_a_failed_refresh_is_closed_though_its_staging_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many_keys_change(world)
+    with monkeypatch.context() as patch:
+        breaking(patch, times=100)
+        [record] = by_keys(context(world, reason=Reason.QUERY_FAILED, keeps=True)).run().records
+    assert record.reason == "QUERY_FAILED"
+    assert KEPT in str(record.error)
+    assert world.store.intent(GROUPED_TABLE) is None
+    assert world.store.subtasks() == []
+    [record] = by_keys(context(world)).run().records
+    assert (record.outcome, record.sequence) == ("done", 3)
+    assert not any(world.disk.staged.values())

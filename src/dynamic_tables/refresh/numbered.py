@@ -8,6 +8,7 @@ number first (the fence); a late writer of n is then skipped.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from dynamic_tables.definition import Definition
@@ -21,6 +22,8 @@ from dynamic_tables.refresh.states import FENCE
 from dynamic_tables.steps import Step
 from dynamic_tables.store import Claim
 
+LOG = logging.getLogger(__name__)
+
 
 class NumberedCommits:
     """The commits that one claim makes to one table."""
@@ -30,6 +33,7 @@ class NumberedCommits:
         self._claim = claim
         self._writer = f"{context.owner}:{claim.token}"
         self._reached = reached
+        self.left_over: str | None = None  # why what was staged for slices is still there
 
     def commit(
         self,
@@ -81,8 +85,26 @@ class NumberedCommits:
 
     def drop(self, definition: Definition, intent: Intent) -> None:
         """Forget an intent whose number stands, and what was staged for it, if only in part."""
-        self._lake.clear_slices(definition, intent.sequence)
+        self.clear(definition, intent.sequence)
         self._store.drop_intent(self._claim, intent.sequence)
+
+    def clear(self, definition: Definition, up_to: int) -> None:
+        """Take away what was staged for refreshes up to this number.
+
+        What cannot be deleted is in nobody's way: it is told, and the next refresh tries again.
+        """
+        self.left_over = None
+        try:
+            self._lake.clear_slices(definition, up_to)
+        except (DynamicTablesError, *self._lake.faults) as error:
+            why = self._told(error, definition).message
+            self.left_over = f"what was staged in _slices could not be deleted: {why}"
+            LOG.warning("%s: %s", definition.name, self.left_over)
+
+    def _told(self, error: BaseException, definition: Definition) -> DynamicTablesError:
+        if isinstance(error, DynamicTablesError):
+            return error
+        return self._lake.told(error, about=str(definition.name))
 
     def abandoned(
         self, error: BaseException, definition: Definition, intent: Intent, base: int
@@ -91,16 +113,15 @@ class NumberedCommits:
 
         If even the fence fails, the intent stays open; the next refresh finds and settles it.
         """
-        about = str(definition.name)
-        told = (
-            error if isinstance(error, DynamicTablesError) else self._lake.told(error, about=about)
-        )
+        told = self._told(error, definition)
         try:
             label = f"{intent.refresh_id} fence {definition.name}"
             with self._lake.work_area(definition, label) as area:
                 self.fence(area, definition, intent, base)
         except (*self._lake.faults, DynamicTablesError) as second:
             told.add_note(f"the refresh stays open: {second}")
+        if self.left_over is not None:
+            told.add_note(self.left_over)
         return told
 
     def _stamp(self, intent: Intent, strategy: str, base: int) -> Stamp:

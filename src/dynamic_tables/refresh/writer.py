@@ -9,7 +9,6 @@ Whoever brings a table to a cut, a refresh or the recovery of one that died, doe
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -211,13 +210,11 @@ class TableWriter:
     def _cleared(self, intent: Intent) -> int | None:
         """Take away what was staged for a shared refresh; the number of its slices.
 
-        While the intent is open a successor finds it too; what cannot be deleted now is found by
-        the next refresh of the table.
+        While the intent is open a successor finds it too.
         """
         if intent.slicing is None:
             return None
-        with suppress(*self._lake.faults):
-            self._lake.clear_slices(self.definition, intent.sequence)
+        self.numbers.clear(self.definition, intent.sequence)
         self.step(SliceStep.CLEARED)
         return len(intent.slicing["slices"])
 
@@ -236,6 +233,7 @@ class TableWriter:
         refresh_id: str | None = None,
         note: str | None = None,
     ) -> RefreshRecord:
+        notes = (behind_note(build.pins), note, self.numbers.left_over)
         return RefreshRecord(
             refresh_id=refresh_id or self.order.refresh_id,
             table=self.definition.name,
@@ -255,7 +253,7 @@ class TableWriter:
             duration_ms=self._watch.total_ms,
             steps_ms=dict(self._watch.laps),
             trigger=self.order.trigger,
-            note="; ".join(filter(None, (behind_note(build.pins), note))) or None,
+            note="; ".join(filter(None, notes)) or None,
             behind_ms=self._behind_ms(),
         )
 
