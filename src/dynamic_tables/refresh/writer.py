@@ -151,7 +151,7 @@ class TableWriter:
         )
         self._lake.publish(self.definition)
         self.step(Step.REGISTERED)
-        work = write.area.work()
+        work = write.area.work() if self.numbers.is_own(commit) else Work()
         return self.finish(intent, commit, decision, state.build, work, note=self._compacted())
 
     def _compacted(self) -> str | None:
@@ -191,7 +191,8 @@ class TableWriter:
         *,
         note: str | None = None,
     ) -> RefreshRecord:
-        build = build_of(commit)
+        """Record a commit, whoever made it, as it is."""
+        build, decision = build_of(commit), _as_committed(decision, commit)
         slices = self._cleared(intent)
         record = self.record(
             decision,
@@ -272,6 +273,12 @@ class TableWriter:
     def step(self, step: Step | SliceStep) -> None:
         self._watch.lap(step.value)
         reached(step, str(self.definition.name))
+
+
+def _as_committed(decision: Decision, commit: Commit) -> Decision:
+    """A predecessor may have come to its rows in another way than its successor would have."""
+    assert commit.stamp is not None
+    return replace(decision, strategy=Strategy(commit.stamp.strategy))
 
 
 def _with_ratio(work: Work, decision: Decision) -> Work:
