@@ -118,6 +118,16 @@ def by_keys(parts: Context) -> GraphRefresh:
     return GraphRefresh(parts, Request(table_ids=frozenset({GROUPED_TABLE})))
 
 
+def leave_to_people(world: World) -> None:
+    """From now on no table is due by itself."""
+    for state in world.store.tables():
+        by_hand = replace(state.definition.options, trigger_on_change=False)
+        changed = replace(state.definition, options=by_hand, revision=2)
+        claim = world.store.claim(changed.table_id, "alter", someone(0))
+        world.store.update_definition(claim, changed)
+        world.store.release(claim)
+
+
 def many_keys_change(world: World) -> None:
     """After a first load, so many that several workers share them."""
     by_keys(context(world)).run()
@@ -303,12 +313,7 @@ def test_who_is_interrupted_leaves_finished_slices_to_a_successor(world: World) 
 def test_who_coordinates_by_hand_and_dies_has_a_successor(world: World) -> None:
     """No request brings its table back: whoever looks asks for it, at the very cut."""
     many_keys_change(world)
-    for state in world.store.tables():
-        by_hand = replace(state.definition.options, trigger_on_change=False)
-        changed = replace(state.definition, options=by_hand, revision=2)
-        claim = world.store.claim(changed.table_id, "alter", someone(0))
-        world.store.update_definition(claim, changed)
-        world.store.release(claim)
+    leave_to_people(world)
     looks = Worker(context(world), slots=1, say=print)
 
     def dies(step: SliceStep, _table: str) -> None:

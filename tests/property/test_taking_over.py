@@ -16,13 +16,23 @@ from typing import Any
 
 import pytest
 from memory_lake import MemoryArea, MemorySlicer
-from test_sharing import GROUPED_TABLE, SLICES, by_keys, context, is_right, someone
+from test_sharing import (
+    GROUPED_TABLE,
+    SLICES,
+    by_keys,
+    context,
+    is_right,
+    leave_to_people,
+    someone,
+)
 from test_worker_simulation import EXPIRES_S, World
 
 from dynamic_tables.errors import RefreshError
 from dynamic_tables.model import Outcome, RefreshRecord
 from dynamic_tables.reasons import Reason
-from dynamic_tables.steps import AnyStep, Step, observing
+from dynamic_tables.refresh.run import GraphRefresh, Request
+from dynamic_tables.steps import AnyStep, SliceStep, Step, observing
+from dynamic_tables.worker import Worker
 
 PATIENCE_S = 60
 KEYS = {None: 1, SLICES: 3}  # so many change where one worker, or several, refresh them
@@ -204,3 +214,53 @@ def test_a_predecessor_that_gives_up_too_late(
     [record] = by_keys(context(world, "second")).run().records
     assert (record.outcome, record.strategy, record.sequence) == ("done", "keys", 3)
     assert is_right(world)
+
+
+@pytest.mark.parametrize(("step", "strategy"), [(Step.INTENDED, "full"), (Step.COMMITTED, "keys")])
+def test_a_refresh_by_hand_that_died_has_a_successor(
+    world: World, step: Step, strategy: str
+) -> None:
+    """No request brings its table back: whoever looks asks for it, at the very cut."""
+    leave_to_people(world)
+    change(world, None)
+    looks = Worker(context(world), slots=1, say=print)
+
+    def dies(reached: AnyStep, _table: str) -> None:
+        if reached is step:
+            assert looks.ask() == []  # somebody is at it
+            raise KeyboardInterrupt
+
+    with observing(dies), pytest.raises(KeyboardInterrupt):
+        by_keys(context(world, "by hand")).run()
+    left = world.store.intent(GROUPED_TABLE)
+    assert left is not None
+    world.disk.bases["orders"].append(world.now)
+    assert looks.ask() == [GROUPED_TABLE]
+    assert looks.ask() == []  # it waits already
+    assert looks._once()
+    recovered = world.store.history(GROUPED_TABLE)[1]
+    assert (recovered.reason, recovered.strategy) == ("RECOVERED", strategy)
+    assert (recovered.cut, recovered.sequence) == (left.cut, left.sequence)
+    assert world.store.intent(GROUPED_TABLE) is None
+    assert is_right(world)
+    assert looks.ask() == []
+
+
+def test_a_table_that_is_dropped_under_its_coordinator_leaves_nothing_open(world: World) -> None:
+    change(world, SLICES)
+
+    def drops(step: AnyStep, table: str) -> None:
+        if step is SliceStep.SHARED and table.endswith("child"):
+            world.now += timedelta(seconds=EXPIRES_S + 1)
+            claim = world.store.claim("child", "drop", someone(0))
+            world.store.delete_table("child", claim)
+
+    with observing(drops):
+        refresh = GraphRefresh(
+            context(world), Request(table_ids=frozenset({"child"}), upstream=True)
+        )
+        *_, record = refresh.run().records
+    assert (record.table_id, record.outcome) == ("child", "failed")
+    assert record.reason == "UNKNOWN_TABLE"
+    assert world.store.left_open() == world.store.subtasks() == world.store.claims() == []
+    assert Worker(context(world), slots=1, say=print).ask() == []

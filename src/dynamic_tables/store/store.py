@@ -224,7 +224,7 @@ class Store:
             return queue.everything(connection)
 
     def left_open(self) -> list[Intent]:
-        """Shared refreshes that nobody is at, and that nobody has asked for."""
+        """Refreshes that have begun, that nobody is at, and that nobody has asked for."""
         with reading(self._engine) as connection:
             return queue.left_open(connection)
 
