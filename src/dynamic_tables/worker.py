@@ -57,7 +57,7 @@ class Worker:
         self._doing: dict[int, str] = {}  # names of the tables under way, by token
         self._looks_since: float | None = None  # a look at the base tables may hang
         self._looks = True  # at the base tables, whenever it leads
-        self._died: DynamicTablesError | None = None  # the engine did, and this worker with it
+        self._ended_by: DynamicTablesError | None = None  # a dead engine, or another driver
 
     # The loop
 
@@ -79,7 +79,7 @@ class Worker:
                 self._surviving(self._let_others_look)
         for slot in slots:
             slot.result()  # raises what ended it, if it was a defect
-        self._tell_death()
+        self._tell_end()
 
     def _say_ending(self) -> None:
         doing = self._doing_now()
@@ -105,18 +105,18 @@ class Worker:
                     break
                 tried.add(wanted.request_no)
                 done += self._execute(claim, wanted)
-        self._tell_death()
+        self._tell_end()
         return done
 
     def _check_engine(self) -> None:
         """Without an engine everything fails, and fast: take nothing more, others can do it."""
         if not self._context.lake.is_alive():
-            self._died = engine_gone("worker")
+            self._ended_by = engine_gone("worker")
             self.stop()
 
-    def _tell_death(self) -> None:
-        if self._died is not None:
-            raise self._died
+    def _tell_end(self) -> None:
+        if self._ended_by is not None:
+            raise self._ended_by
 
     def _let_others_look(self) -> None:
         """Who ends when its tables are through looks no more: to the end of the row."""
@@ -223,13 +223,16 @@ class Worker:
 
     def _stay(self) -> None:
         """One heartbeat. Who hangs while it looks lets another one look; who was taken for gone
-        may be refused now, where there may be one driver only."""
+        is the last one now, or may be refused, where there may be one driver only."""
         me, since = self._context.claimant, self._looks_since
         try:
-            self._store.stay(me, self._doing_now())
-        except Refused:
+            there = self._store.stay(me, self._doing_now())
+        except Refused as refused:
+            self._ended_by = refused
             self.stop()
             raise
+        if not there:
+            self._say("was taken for gone and is counted again; others may have taken its tables")
         if since is not None and time.monotonic() - since > me.expires_s:
             self._store.enter(me)  # at the end of the row
         self._let_others_look()
