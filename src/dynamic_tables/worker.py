@@ -54,6 +54,7 @@ class Worker:
         self._hearts = Heartbeats(context)
         self._stop = threading.Event()
         self._work = threading.Condition()  # there may be something in the queue
+        self._calls = 0  # how often that was said
         self._doing: dict[int, str] = {}  # names of the tables under way, by token
         self._looks_since: float | None = None  # a look at the base tables may hang
         self._looks = True  # at the base tables, whenever it leads
@@ -141,14 +142,16 @@ class Worker:
     def _slot(self) -> None:
         try:
             while not self._stop.is_set():
+                heard = self._calls
                 if not self._surviving(self._once):
-                    self._rest()
+                    self._rest(heard)
         finally:
             self.stop()  # a defect in one slot ends the worker, loudly
 
-    def _rest(self) -> None:
+    def _rest(self, heard: int) -> None:
+        """Unless somebody called while this slot was looking: it may have looked too early."""
         with self._work:
-            if not self._stop.is_set():
+            if not self._stop.is_set() and self._calls == heard:
                 self._work.wait(self._pace.poll_s)
 
     def _once(self) -> bool:
@@ -188,6 +191,7 @@ class Worker:
 
     def _wake_slots(self) -> None:
         with self._work:
+            self._calls += 1
             self._work.notify_all()
 
     @contextmanager

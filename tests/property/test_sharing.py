@@ -171,6 +171,29 @@ def test_a_coordinator_computes_what_nobody_takes(world: World) -> None:
     assert sorted(item.slice_no for item in news[1:3] if item.slice_no is not None) == [0, 1]
 
 
+def test_tables_come_before_slices(world: World) -> None:
+    """A slice is taken only if no table waits."""
+    other = Worker(context(world, "other"), slots=1, say=print)
+    once = iter([True])
+
+    def statuses() -> list[str]:
+        return sorted(item.status for item in world.store.subtasks(TABLE))
+
+    def observer(step: SliceStep, table: str) -> None:
+        if step is SliceStep.SHARED and table.endswith(TABLE) and next(once, False):
+            other.ask()
+            assert other._once()
+            assert [r.table_id for r in world.store.history()] == [GROUPED_TABLE]
+            assert statuses() == ["pending"] * SLICES
+            assert other._once()
+            assert statuses() == ["completed", "pending"]
+
+    alone = GraphRefresh(context(world), Request(table_ids=frozenset({TABLE})))
+    with observing(observer):
+        [record] = alone.run().records
+    assert (record.outcome, record.slices) == ("done", SLICES)
+
+
 def test_slices_are_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = breaking(monkeypatch, times=3)
     record, news = refreshed(context(world))
