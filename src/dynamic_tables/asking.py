@@ -52,8 +52,8 @@ class Asking:
     def _left_open(
         self, schedule: Schedule, seen: Freshness, asked: set[str]
     ) -> list[WantedRefresh]:
-        """A coordinator that nobody had asked by the queue (a refresh by hand) may die: what was
-        staged would lie about until somebody came by."""
+        """A process that nobody had asked by the queue (a refresh by hand) may die: what it had
+        committed would not be told, and what it had staged lie about, until somebody came by."""
         left = [intent for intent in self._store.left_open() if intent.table_id not in asked]
         return [_completed(intent, seen) for intent in left if schedule.may_try(intent.table_id)]
 
@@ -73,7 +73,7 @@ def _at_one_cut(due: Iterable[str], seen: Freshness) -> list[WantedRefresh]:
 
 
 def _completed(intent: Intent, seen: Freshness) -> WantedRefresh:
-    """To the very cut that was chosen: its slices are right for no other."""
+    """To the very cut that was chosen: its number and its slices are right for no other."""
     return WantedRefresh(
         table_id=intent.table_id,
         refresh_id=intent.refresh_id,

@@ -150,12 +150,13 @@ class RefreshFailed(DynamicTablesError):
 
     @property
     def exit_code_for_cli(self) -> int:
-        """5 when nothing worse than a held table happened, 4 when rules refused (on plain S3 one
-        driver holds a table, and keeps others away from the rest)."""
+        """5 when nothing worse happened than that others held or took over a table, 4 when rules
+        refused (on plain S3 one driver holds a table, and keeps others away from the rest)."""
         reasons = {record.reason for record in self.report.failed}
-        if reasons <= {Reason.HELD}:
+        by_others = {Reason.HELD, Reason.TAKEN_OVER}
+        if reasons <= by_others:
             return Held.exit_code
-        refused = reasons <= {*BY_POLICY, Reason.NO_EXCLUSION, Reason.HELD}
+        refused = reasons <= {*BY_POLICY, Reason.NO_EXCLUSION, *by_others}
         return Refused.exit_code if refused else self.exit_code
 
 

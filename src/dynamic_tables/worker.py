@@ -54,10 +54,11 @@ class Worker:
         self._hearts = Heartbeats(context)
         self._stop = threading.Event()
         self._work = threading.Condition()  # there may be something in the queue
+        self._calls = 0  # how often that was said
         self._doing: dict[int, str] = {}  # names of the tables under way, by token
         self._looks_since: float | None = None  # a look at the base tables may hang
         self._looks = True  # at the base tables, whenever it leads
-        self._died: DynamicTablesError | None = None  # the engine did, and this worker with it
+        self._ended_by: DynamicTablesError | None = None  # a dead engine, or another driver
 
     # The loop
 
@@ -79,7 +80,7 @@ class Worker:
                 self._surviving(self._let_others_look)
         for slot in slots:
             slot.result()  # raises what ended it, if it was a defect
-        self._tell_death()
+        self._tell_end()
 
     def _say_ending(self) -> None:
         doing = self._doing_now()
@@ -105,18 +106,18 @@ class Worker:
                     break
                 tried.add(wanted.request_no)
                 done += self._execute(claim, wanted)
-        self._tell_death()
+        self._tell_end()
         return done
 
     def _check_engine(self) -> None:
         """Without an engine everything fails, and fast: take nothing more, others can do it."""
         if not self._context.lake.is_alive():
-            self._died = engine_gone("worker")
+            self._ended_by = engine_gone("worker")
             self.stop()
 
-    def _tell_death(self) -> None:
-        if self._died is not None:
-            raise self._died
+    def _tell_end(self) -> None:
+        if self._ended_by is not None:
+            raise self._ended_by
 
     def _let_others_look(self) -> None:
         """Who ends when its tables are through looks no more: to the end of the row."""
@@ -141,14 +142,16 @@ class Worker:
     def _slot(self) -> None:
         try:
             while not self._stop.is_set():
+                heard = self._calls
                 if not self._surviving(self._once):
-                    self._rest()
+                    self._rest(heard)
         finally:
             self.stop()  # a defect in one slot ends the worker, loudly
 
-    def _rest(self) -> None:
+    def _rest(self, heard: int) -> None:
+        """Unless somebody called while this slot was looking: it may have looked too early."""
         with self._work:
-            if not self._stop.is_set():
+            if not self._stop.is_set() and self._calls == heard:
                 self._work.wait(self._pace.poll_s)
 
     def _once(self) -> bool:
@@ -188,6 +191,7 @@ class Worker:
 
     def _wake_slots(self) -> None:
         with self._work:
+            self._calls += 1
             self._work.notify_all()
 
     @contextmanager
@@ -223,13 +227,16 @@ class Worker:
 
     def _stay(self) -> None:
         """One heartbeat. Who hangs while it looks lets another one look; who was taken for gone
-        may be refused now, where there may be one driver only."""
+        is the last one now, or may be refused, where there may be one driver only."""
         me, since = self._context.claimant, self._looks_since
         try:
-            self._store.stay(me, self._doing_now())
-        except Refused:
+            there = self._store.stay(me, self._doing_now())
+        except Refused as refused:
+            self._ended_by = refused
             self.stop()
             raise
+        if not there:
+            self._say("was taken for gone and is counted again; others may have taken its tables")
         if since is not None and time.monotonic() - since > me.expires_s:
             self._store.enter(me)  # at the end of the row
         self._let_others_look()
@@ -281,7 +288,8 @@ class Worker:
             claim=claim,
         )
         try:
-            return GraphRefresh(self._context, request, self._hearts).run().records
+            refresh = GraphRefresh(self._context, request, self._hearts, self._stop)
+            return refresh.run().records
         except DynamicTablesError as error:  # it did not come as far as to the table
             return (self._failed(state, wanted, error, claim),)
         except self._context.lake.faults as fault:
@@ -318,14 +326,21 @@ class Worker:
         """End the request, or leave it to others; what waits for a table that failed is told."""
         mine = next((record for record in records if record.table_id == wanted.table_id), None)
         if mine is not None and mine.reason in GIVEN_BACK:
-            wait_s = retry_after(wanted.returned + 1, self._pace)  # else it would come at once
-            self._store.hand_back(claim, wait_s)
-            self._say(f"{mine.table}: handed back, to be taken again in {wait_s:.0f} s")
+            self._hand_back(claim, wanted, mine)
             return
         if mine is not None and mine.outcome is not Outcome.DONE:
             self._fail_below(claim, mine)
         self._store.finish(claim, wanted)
         self._wake_slots()
+
+    def _hand_back(self, claim: Claim, wanted: PendingRefresh, mine: RefreshRecord) -> None:
+        """Others go on at once with what this worker leaves because it ends; what cannot be done
+        just now would come again at once, and waits."""
+        ends = mine.reason is Reason.INTERRUPTED and self._stop.is_set()
+        wait_s = 0.0 if ends else retry_after(wanted.returned + 1, self._pace)
+        self._store.hand_back(claim, wait_s)
+        when = "" if ends else f", to be taken again in {wait_s:.0f} s"
+        self._say(f"{mine.table}: handed back{when}")
 
     def _fail_below(self, claim: Claim, above: RefreshRecord) -> None:
         states = {state.definition.table_id: state for state in self._store.tables()}

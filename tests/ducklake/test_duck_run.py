@@ -178,7 +178,7 @@ def test_who_is_not_listened_to_ends_in_order(lake: Path) -> None:
     )
     assert process.stdout is not None
     process.stdout.close()
-    process.wait(PATIENCE_S)
+    assert process.wait(PATIENCE_S) == 0
     with dt.connect(f"ducklake:{lake}", say=lambda _: None) as tables:
         assert tables.store.claims() == tables.store.workers() == tables.store.pending() == []
         assert tables.read("total").fetchall() == [(3,)]

@@ -421,6 +421,49 @@ def test_a_driver_that_was_taken_for_gone_may_not_be_alone(
     assert [found.owner for found in tables.store.workers()] == ["other"]
 
 
+def test_a_driver_that_is_not_alone_any_more_ends_as_one_that_was_refused(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its supervisor is to see by the exit code that it did not end by request."""
+    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    said: list[str] = []
+    one = worker(tables, said)
+
+    def pauses() -> None:
+        tables.store.leave(one._context.claimant.owner)
+        tables.store.enter(Claimant(owner="other", host="elsewhere", pid=-1, expires_s=60.0))
+        one._beat()
+
+    monkeypatch.setattr(one, "ask", pauses)
+    with pytest.raises(dt.Refused) as caught:
+        one.run()
+    assert (caught.value.reason, caught.value.exit_code) == (dt.Reason.NO_EXCLUSION, 4)
+    assert "ending; nothing is under way" in said
+    assert [found.owner for found in tables.store.workers()] == ["other"]
+
+
+def test_a_worker_that_was_taken_for_gone_is_counted_again(tables: dt.DynamicTables) -> None:
+    """Its row was swept out while it was paused: it notices, says so, and goes on as the last."""
+    said: list[str] = []
+    one, other = worker(tables, said), Claimant(owner="b", host="b", pid=-1, expires_s=60.0)
+    me = one._context.claimant.owner
+    with one._counted():
+        tables.store.leave(me)
+        tables.store.enter(other)
+        assert not tables.store.leads(me)
+        one._stay()
+        assert [found.owner for found in tables.store.workers()] == [other.owner, me]
+        assert "taken for gone" in said[0]
+        one._stay()
+        assert len(said) == 1
+        insert(tables, 5)
+        one.ask()
+        while one._once():
+            pass
+    assert tables.read("total").fetchall() == [(15,)]
+    assert [found.owner for found in tables.store.workers()] == [other.owner]
+
+
 def test_who_hangs_while_it_looks_lets_others_look(
     tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,7 +117,7 @@ class Disk:
                 operation="WRITE",
                 changes_data=value is not None,
                 stamp=stamp,
-                metrics={},
+                metrics={} if value is None else {"numOutputRows": str(len(value) - 1)},
             )
         )
         stored.values.append(before if value is None else value)

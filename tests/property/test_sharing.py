@@ -6,7 +6,7 @@ The store, the worker and the refresh are the real ones, lake and clock are thos
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from memory_lake import KEYS, MemoryLake, MemorySlicer
 from sqlalchemy import delete
 from test_worker_simulation import FOR_EVER_S, World
 
+from dynamic_tables.definition import Definition
 from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake.base import Commit
 from dynamic_tables.lake.slicing import Split, StagedKeys
@@ -59,6 +60,12 @@ class FaultyLake(MemoryLake):
     """What breaks is the surroundings' fault, or the query's."""
 
     reason = Reason.ENGINE_FAILED
+    keeps = False  # what was staged cannot be deleted
+
+    def clear_slices(self, definition: Definition, up_to: int) -> None:
+        if self.keeps and self._disk.staged.get(definition.table_id):
+            raise PermissionError("Permission denied")
+        super().clear_slices(definition, up_to)
 
     def told(self, error: BaseException, *, about: str) -> RefreshError:
         return RefreshError(str(error), reason=self.reason, about=about)
@@ -78,9 +85,15 @@ def someone(number: int, expires_s: float = FOR_EVER_S) -> Claimant:
     return Claimant(owner=f"counted-{number}", host="elsewhere", pid=1, expires_s=expires_s)
 
 
-def context(world: World, host: str = "here", reason: Reason = Reason.ENGINE_FAILED) -> Context:
+def context(
+    world: World,
+    host: str = "here",
+    reason: Reason = Reason.ENGINE_FAILED,
+    *,
+    keeps: bool = False,
+) -> Context:
     lake = FaultyLake(world.disk, lambda: None)
-    lake.reason = reason
+    lake.reason, lake.keeps = reason, keeps
     return Context(
         lake=cast("Any", lake),
         store=cast("Any", Patient(world)),
@@ -103,6 +116,16 @@ def refreshed(parts: Context) -> tuple[RefreshRecord, list[SliceNews]]:
 def by_keys(parts: Context) -> GraphRefresh:
     """The refresh of a table that is refreshed by keys."""
     return GraphRefresh(parts, Request(table_ids=frozenset({GROUPED_TABLE})))
+
+
+def leave_to_people(world: World) -> None:
+    """From now on no table is due by itself."""
+    for state in world.store.tables():
+        by_hand = replace(state.definition.options, trigger_on_change=False)
+        changed = replace(state.definition, options=by_hand, revision=2)
+        claim = world.store.claim(changed.table_id, "alter", someone(0))
+        world.store.update_definition(claim, changed)
+        world.store.release(claim)
 
 
 def many_keys_change(world: World) -> None:
@@ -146,6 +169,29 @@ def test_a_coordinator_computes_what_nobody_takes(world: World) -> None:
     assert [item.what for item in news] == ["created", "completed", "completed", "waited"]
     assert news[0].count == SLICES
     assert sorted(item.slice_no for item in news[1:3] if item.slice_no is not None) == [0, 1]
+
+
+def test_tables_come_before_slices(world: World) -> None:
+    """A slice is taken only if no table waits."""
+    other = Worker(context(world, "other"), slots=1, say=print)
+    once = iter([True])
+
+    def statuses() -> list[str]:
+        return sorted(item.status for item in world.store.subtasks(TABLE))
+
+    def observer(step: SliceStep, table: str) -> None:
+        if step is SliceStep.SHARED and table.endswith(TABLE) and next(once, False):
+            other.ask()
+            assert other._once()
+            assert [r.table_id for r in world.store.history()] == [GROUPED_TABLE]
+            assert statuses() == ["pending"] * SLICES
+            assert other._once()
+            assert statuses() == ["completed", "pending"]
+
+    alone = GraphRefresh(context(world), Request(table_ids=frozenset({TABLE})))
+    with observing(observer):
+        [record] = alone.run().records
+    assert (record.outcome, record.slices) == ("done", SLICES)
 
 
 def test_slices_are_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,15 +254,71 @@ def test_a_refresh_ends_after_its_time(world: World) -> None:
     given_up(world)
 
 
-def test_who_is_interrupted_leaves_finished_slices_to_a_successor(world: World) -> None:
-    refresh = GraphRefresh(context(world, "first"), Request(table_ids=frozenset({TABLE})))
-
+def test_a_refresh_ends_after_its_time_though_there_are_slices_to_compute(world: World) -> None:
     def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:  # another takes one of the slices, and the user says stop
-            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
-            refresh._stopping.set()
+        if step is SliceStep.COMPLETED:
+            world.now += timedelta(hours=1, seconds=1)
 
     with observing(observer):
+        record, _ = refreshed(context(world))
+    assert record.reason == "PARALLEL_TIMEOUT"
+    assert "1 of 2 slices" in str(record.error)
+    given_up(world)
+
+
+def test_a_worker_that_is_to_end_leaves_its_other_slices_to_a_successor(world: World) -> None:
+    """SIGTERM: the slice under way is finished, the rest goes back to the queue, free at once."""
+    said: list[str] = []
+    ends = Worker(context(world, "first"), slots=1, say=said.append)
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.COMPLETED:
+            ends.stop()
+
+    ends.ask()
+    with observing(observer):
+        assert not ends._once()
+    assert [record.reason for record in world.store.history(TABLE)] == ["INTERRUPTED"]
+    assert sorted(item.status for item in world.store.subtasks(TABLE)) == ["completed", "pending"]
+    assert said[-1].endswith("parent: handed back")
+    assert world.store.claims() == []
+    computed: list[str] = []
+    with observing(lambda step, _: computed.append(step.value)):
+        refreshed(context(world, "second"))
+    recovered = world.store.history(TABLE)[1]
+    assert (recovered.reason, recovered.slices, recovered.sequence) == ("RECOVERED", SLICES, 1)
+    assert computed.count(SliceStep.CLAIMED.value) == 1
+    assert world.store.table_by_id(TABLE).failures == 0  # ty: ignore
+
+
+def test_a_query_that_fails_while_its_worker_ends_has_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaking(monkeypatch, times=1)
+    ends = Worker(context(world, reason=Reason.QUERY_FAILED), slots=1, say=print)
+    ends.ask()
+    with observing(lambda step, _: ends.stop() if step is SliceStep.CLAIMED else None):
+        ends._once()
+    assert [record.reason for record in world.store.history(TABLE)] == ["QUERY_FAILED"]
+    given_up(world)
+
+
+def after_one_slice(world: World, refresh: GraphRefresh) -> Callable[[SliceStep, str], None]:
+    """Another takes one of the slices; when the coordinator has the other one, the user says
+    stop."""
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
+        if step is SliceStep.COMPLETED:
+            refresh._stopping.set()
+
+    return observer
+
+
+def test_who_is_interrupted_leaves_finished_slices_to_a_successor(world: World) -> None:
+    refresh = GraphRefresh(context(world, "first"), Request(table_ids=frozenset({TABLE})))
+    with observing(after_one_slice(world, refresh)):
         [record] = refresh.run().records
     assert record.reason == "INTERRUPTED"
     left = world.store.subtasks()
@@ -234,12 +336,7 @@ def test_who_is_interrupted_leaves_finished_slices_to_a_successor(world: World) 
 def test_who_coordinates_by_hand_and_dies_has_a_successor(world: World) -> None:
     """No request brings its table back: whoever looks asks for it, at the very cut."""
     many_keys_change(world)
-    for state in world.store.tables():
-        by_hand = replace(state.definition.options, trigger_on_change=False)
-        changed = replace(state.definition, options=by_hand, revision=2)
-        claim = world.store.claim(changed.table_id, "alter", someone(0))
-        world.store.update_definition(claim, changed)
-        world.store.release(claim)
+    leave_to_people(world)
     looks = Worker(context(world), slots=1, say=print)
 
     def dies(step: SliceStep, _table: str) -> None:
@@ -267,13 +364,7 @@ def test_who_coordinates_by_hand_and_dies_has_a_successor(world: World) -> None:
 def test_a_successor_merges_the_finished_keys(world: World) -> None:
     many_keys_change(world)
     first = by_keys(context(world, "first"))
-
-    def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:
-            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
-            first._stopping.set()
-
-    with observing(observer):
+    with observing(after_one_slice(world, first)):
         [record] = first.run().records
     assert (record.reason, world.disk.tables[GROUPED_TABLE].sequence) == ("INTERRUPTED", 1)
     assert "2/keys" in world.disk.staged[GROUPED_TABLE]
@@ -294,13 +385,7 @@ def test_a_successor_notices_what_somebody_else_wrote_meanwhile(world: World) ->
     """Slices of keys mend the affected keys only: what else is wrong would stay, unnoticed."""
     many_keys_change(world)
     first = by_keys(context(world, "first"))
-
-    def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:
-            assert world.store.claim_subtask(someone(0, expires_s=1000.0)) is not None
-            first._stopping.set()
-
-    with observing(observer):
+    with observing(after_one_slice(world, first)):
         [record] = first.run().records
     assert record.reason == "INTERRUPTED"
     spoil(world)
@@ -356,3 +441,40 @@ def test_keys_that_could_not_be_staged_leave_nothing(
     [record] = by_keys(context(world)).run().records
     assert (record.strategy, record.slices, record.sequence) == ("keys", SLICES, 3)
     assert is_right(world)
+
+
+KEPT = "what was staged in _slices could not be deleted: Permission denied"
+
+
+def test_what_cannot_be_deleted_is_told_and_fails_no_refresh(world: World) -> None:
+    """The rows are committed. Whoever refreshes the table next tries again, as often as it takes;
+    at last somebody may."""
+    many_keys_change(world)
+    for expected in (2, 3):
+        [record] = by_keys(context(world, keeps=True)).run().records
+        assert (record.outcome, record.slices, record.sequence) == ("done", SLICES, expected)
+        assert record.note == KEPT
+        assert world.store.history(GROUPED_TABLE)[0] == record
+        assert world.store.intent(GROUPED_TABLE) is None
+        world.disk.bases["orders"].extend([world.now] * 3)
+    assert {place[0] for place in world.disk.staged[GROUPED_TABLE]} == {"2", "3"}
+    [record] = by_keys(context(world)).run().records
+    assert (record.outcome, record.note) == ("done", None)
+    assert not any(world.disk.staged.values())
+    assert is_right(world)
+
+
+def test_a_failed_refresh_is_closed_though_its_staging_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many_keys_change(world)
+    with monkeypatch.context() as patch:
+        breaking(patch, times=100)
+        [record] = by_keys(context(world, reason=Reason.QUERY_FAILED, keeps=True)).run().records
+    assert record.reason == "QUERY_FAILED"
+    assert KEPT in str(record.error)
+    assert world.store.intent(GROUPED_TABLE) is None
+    assert world.store.subtasks() == []
+    [record] = by_keys(context(world)).run().records
+    assert (record.outcome, record.sequence) == ("done", 3)
+    assert not any(world.disk.staged.values())

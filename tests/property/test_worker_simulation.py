@@ -169,19 +169,21 @@ class GatedSleep:
 
 
 class World:
-    """Store, lake and clock that all workers share."""
+    """Store, lake and clock that all workers share; a store in PostgreSQL has a clock of its own,
+    which is the real one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str | None = None, **flags: float) -> None:
         self.now, self.disk = START, Disk()
         self.usurped: list[Claim] = []  # claims that were lost, and changed a definition
         self.settings = load_settings(
-            {"claim_expires_s": EXPIRES_S, "threads": 1, "failures_until_suspended": 100},
+            {"claim_expires_s": EXPIRES_S, "threads": 1, "failures_until_suspended": 100, **flags},
             environment={},
             folder=folder,
         )
-        self.store = open_store(folder / "store.db")
-        event.listen(self.store._engine, "connect", self._set_clock)
-        self.store._engine.dispose()  # the next connections have our clock
+        self.store = open_store(url or folder / "store.db")
+        if url is None:
+            event.listen(self.store._engine, "connect", self._set_clock)
+            self.store._engine.dispose()  # the next connections have our clock
         for base in ("orders", "items"):
             self.disk.bases[base] = [START]
         parent = definition("parent", reads=("orders",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -202,6 +203,22 @@ def test_a_request_wakes_a_sleeper(store: Store, table: str) -> None:
     thread.join(60)
     assert not thread.is_alive()
     waker.close()
+
+
+def test_what_was_said_before_a_sleeper_listened_is_not_slept_over(postgres: Postgres) -> None:
+    """It had looked before, and not seen it: it looks once more."""
+    with open_store(postgres.new_database()) as store:
+        store.create_table(make.definition())
+        stop, waker = threading.Event(), store.waker()
+        store.request(make.request())
+        thread = threading.Thread(target=waker.sleep, args=(600, stop), daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        before = time.monotonic()
+        waker.sleep(0.3, stop)  # nobody says anything
+        assert time.monotonic() - before >= 0.3
+        waker.close()
 
 
 def test_a_sleeper_whose_connection_broke_listens_again(postgres: Postgres) -> None:

@@ -310,7 +310,10 @@ def test_exit_codes(fake: Callable[[Any], FakeTables], error: BaseException, cod
     assert tables.cancelled is isinstance(error, KeyboardInterrupt)
 
 
-@pytest.mark.parametrize(("reason", "code"), [(Reason.QUERY_FAILED, 3), (Reason.HELD, 5)])
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [(Reason.QUERY_FAILED, 3), (Reason.HELD, 5), (Reason.TAKEN_OVER, 5)],
+)
 def test_a_failing_refresh_prints_its_report(
     fake: Callable[[Any], FakeTables], reason: Reason, code: int
 ) -> None:
@@ -325,6 +328,7 @@ def test_a_failing_refresh_prints_its_report(
 @pytest.mark.parametrize(
     ("reasons", "code"),
     [
+        ({Reason.HELD, Reason.TAKEN_OVER}, 5),
         ({Reason.HELD, Reason.NO_EXCLUSION}, 4),
         ({Reason.HELD, Reason.SCAN_LIMIT}, 4),
         ({Reason.NO_EXCLUSION, Reason.MODE_REFUSES_FULL}, 4),

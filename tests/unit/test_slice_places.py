@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake import slices
 from dynamic_tables.lake.slicing import Part
 
@@ -40,8 +41,8 @@ class FakePath:
 class FakeFiles:
     """A file system whose folders may go between two calls."""
 
-    def __init__(self, error: str = "") -> None:
-        self.error = error
+    def __init__(self, error: str = "", keeps: str = "") -> None:
+        self.error, self.keeps = error, keeps
 
     def exists(self, path: FakePath) -> bool:
         return True if self.error else path.place.exists()
@@ -53,7 +54,7 @@ class FakeFiles:
         return [SimpleNamespace(getPath=lambda child=child: child) for child in found]
 
     def delete(self, path: FakePath, deep: bool) -> bool:
-        if not path.place.exists():
+        if not path.place.exists() or path.getName() == self.keeps:
             return False
         children = list(path.place.iterdir()) if path.place.is_dir() else []
         if children and not deep:
@@ -69,7 +70,7 @@ def on(files: FakeFiles, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clear(location: Path, up_to: int) -> None:
-    definition: Any = SimpleNamespace(location=str(location))
+    definition: Any = SimpleNamespace(location=str(location), name="t")
     slices.clear_slices(None, definition, up_to)  # ty: ignore
 
 
@@ -93,6 +94,17 @@ def test_what_is_over_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [found.name for found in folder.iterdir()] == ["3"]
     clear(tmp_path, 3)
     assert not folder.exists()
+
+
+def test_what_cannot_be_deleted_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local file system answers no, and raises nothing; the others are deleted all the same."""
+    on(FakeFiles(keeps="1"), monkeypatch)
+    folder = tmp_path / slices.FOLDER
+    for number in ("1", "2"):
+        (folder / number).mkdir(parents=True)
+    with pytest.raises(RefreshError, match="cannot be deleted"):
+        clear(tmp_path, 3)
+    assert [found.name for found in folder.iterdir()] == ["1"]
 
 
 def test_discard_leaves_the_folder_of_all_refreshes(

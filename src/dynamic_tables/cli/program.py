@@ -1,7 +1,7 @@
 """The program: global flags, one shape for all errors, exit codes.
 
     0 done   1 internal   2 bad input   3 a table failed   4 refused by policy
-    5 held by another refresher   130 interrupted
+    5 held or taken over by another refresher   130 interrupted
 
 Errors go to stderr, with `--json` as the one object of `DynamicTablesError.as_json`; stdout has
 data or nothing.

@@ -57,8 +57,14 @@ def clear_slices(spark: SparkSession, definition: Definition, up_to: int) -> Non
     if found is None:
         return
     over = [path for path in found if path.getName().isdecimal() and int(path.getName()) <= up_to]
-    for path in over:
-        files.delete(path, True)
+    kept = [path for path in over if not files.delete(path, True) and files.exists(path)]
+    if kept:  # a local file system says so instead of raising
+        raise RefreshError(
+            f"{kept[0]} cannot be deleted",
+            reason=Reason.NO_PERMISSION,
+            about=str(definition.name),
+            hint="give this user write access to the folder",
+        )
     if len(over) == len(found):
         with suppress(Py4JJavaError):  # not empty: another refresh has begun to stage
             files.delete(folder, False)

@@ -3,11 +3,14 @@
 The intent (n, cut) is in the store before the commit. One Delta commit carries (table id, n); a
 second one with the same n is skipped or rejected by Delta. An answer may be lost on the way, so the
 table is asked afterwards which commit stands. To give up an open intent, an empty commit takes its
-number first (the fence); a late writer of n is then skipped.
+number first (the fence); a late writer of n is then skipped. A predecessor that was taken for dead
+may be the one who is first, with a commit or a fence: its successor, who holds the claim, goes by
+that.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from dynamic_tables.definition import Definition
@@ -17,9 +20,11 @@ from dynamic_tables.model import Intent
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.facts import is_ours
-from dynamic_tables.refresh.states import FENCE
+from dynamic_tables.refresh.states import FENCE, is_fence
 from dynamic_tables.steps import Step
 from dynamic_tables.store import Claim
+
+LOG = logging.getLogger(__name__)
 
 
 class NumberedCommits:
@@ -30,6 +35,7 @@ class NumberedCommits:
         self._claim = claim
         self._writer = f"{context.owner}:{claim.token}"
         self._reached = reached
+        self.left_over: str | None = None  # why what was staged for slices is still there
 
     def commit(
         self,
@@ -40,7 +46,8 @@ class NumberedCommits:
         strategy: str,
         base: int,
     ) -> Commit:
-        """Write the intent's one commit; raises unless it stands and is ours."""
+        """Write the intent's one commit, or find that a predecessor did; raises if neither
+        stands."""
         stamp = self._stamp(intent, strategy, base)
         try:
             with self._lake.commit_lock(definition):
@@ -53,7 +60,24 @@ class NumberedCommits:
                 raise self.abandoned(error, definition, intent, base) from error
         else:
             commit = self.landed(definition, intent.sequence, base)
-        return _own(commit, stamp, definition)
+        found = self._settled(commit, intent, definition)
+        if is_fence(found):
+            self.drop(definition, intent)
+            raise _given_up(definition, intent.sequence)
+        return found
+
+    def is_own(self, commit: Commit) -> bool:
+        return commit.stamp is not None and commit.stamp.writer == self._writer
+
+    def _settled(self, commit: Commit | None, intent: Intent, definition: Definition) -> Commit:
+        """The commit that took the number: ours, or a predecessor's, which we are to record. A
+        silent skip ends here: who has lost the claim meanwhile records nothing."""
+        if commit is not None and self.is_own(commit):
+            return commit
+        same = commit is not None and commit.stamp and commit.stamp.refresh_id == intent.refresh_id
+        if commit is None or not same or not self._store.heartbeat(self._claim):
+            raise _taken_over(definition, intent.sequence)
+        return commit
 
     def landed(self, definition: Definition, sequence: int, after: int) -> Commit | None:
         """The commit that carries the number, if the table says that it stands."""
@@ -66,23 +90,54 @@ class NumberedCommits:
                 return commit
         return None
 
-    def fence(self, area: WorkArea, definition: Definition, intent: Intent, base: int) -> None:
+    def fence(
+        self, area: WorkArea, definition: Definition, intent: Intent, base: int
+    ) -> Commit | None:
         """Take the intent's number with an empty commit, then forget the intent.
 
-        Who has lost the claim leaves the number to the successor, who may be about to use it.
+        If a predecessor's rows came first, their commit comes back, and the intent stays open. Who
+        has lost the claim leaves the number to the successor, who may be about to use it.
         """
         if not self._store.heartbeat(self._claim):
             raise _taken_over(definition, intent.sequence)
         stamp = self._stamp(intent, FENCE, base)
-        with self._lake.commit_lock(definition):
-            area.fence(definition, stamp)
-        _own(self.landed(definition, intent.sequence, base), stamp, definition)
+        try:
+            with self._lake.commit_lock(definition):
+                area.fence(definition, stamp)
+        except self._lake.faults:
+            commit = self.landed(definition, intent.sequence, base)
+            if commit is None:
+                raise
+        else:
+            commit = self.landed(definition, intent.sequence, base)
+        found = self._settled(commit, intent, definition)
+        if not is_fence(found):
+            return found
         self.drop(definition, intent)
+        return None
 
     def drop(self, definition: Definition, intent: Intent) -> None:
         """Forget an intent whose number stands, and what was staged for it, if only in part."""
-        self._lake.clear_slices(definition, intent.sequence)
+        self.clear(definition, intent.sequence)
         self._store.drop_intent(self._claim, intent.sequence)
+
+    def clear(self, definition: Definition, up_to: int) -> None:
+        """Take away what was staged for refreshes up to this number.
+
+        What cannot be deleted is in nobody's way: it is told, and the next refresh tries again.
+        """
+        self.left_over = None
+        try:
+            self._lake.clear_slices(definition, up_to)
+        except (DynamicTablesError, *self._lake.faults) as error:
+            why = self._told(error, definition).message
+            self.left_over = f"what was staged in _slices could not be deleted: {why}"
+            LOG.warning("%s: %s", definition.name, self.left_over)
+
+    def _told(self, error: BaseException, definition: Definition) -> DynamicTablesError:
+        if isinstance(error, DynamicTablesError):
+            return error
+        return self._lake.told(error, about=str(definition.name))
 
     def abandoned(
         self, error: BaseException, definition: Definition, intent: Intent, base: int
@@ -91,16 +146,17 @@ class NumberedCommits:
 
         If even the fence fails, the intent stays open; the next refresh finds and settles it.
         """
-        about = str(definition.name)
-        told = (
-            error if isinstance(error, DynamicTablesError) else self._lake.told(error, about=about)
-        )
+        told = self._told(error, definition)
         try:
             label = f"{intent.refresh_id} fence {definition.name}"
             with self._lake.work_area(definition, label) as area:
-                self.fence(area, definition, intent, base)
+                late = self.fence(area, definition, intent, base)
+            if late is not None:
+                told.add_note("its commit stands all the same; the next refresh records that")
         except (*self._lake.faults, DynamicTablesError) as second:
             told.add_note(f"the refresh stays open: {second}")
+        if self.left_over is not None:
+            told.add_note(self.left_over)
         return told
 
     def _stamp(self, intent: Intent, strategy: str, base: int) -> Stamp:
@@ -117,17 +173,19 @@ class NumberedCommits:
         )
 
 
-def _own(commit: Commit | None, stamp: Stamp, definition: Definition) -> Commit:
-    """Refuse to call another process's commit our own; a silent skip ends here."""
-    if commit is not None and commit.stamp is not None and commit.stamp.writer == stamp.writer:
-        return commit
-    raise _taken_over(definition, stamp.sequence)
-
-
 def _taken_over(definition: Definition, sequence: int) -> Held:
     return Held(
         f"another process took over refresh {sequence} meanwhile; this one wrote nothing",
         reason=Reason.TAKEN_OVER,
         about=str(definition.name),
         hint="`dynamic-tables history` shows what the other one did",
+    )
+
+
+def _given_up(definition: Definition, sequence: int) -> Held:
+    return Held(
+        f"another process gave refresh {sequence} up meanwhile; this one wrote nothing",
+        reason=Reason.TAKEN_OVER,
+        about=str(definition.name),
+        hint="refresh again, if there is still something to do",
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, RefreshError, SetupError
-from dynamic_tables.lake.base import Standing, WorkArea
+from dynamic_tables.lake.base import Commit, Standing, WorkArea
 from dynamic_tables.model import Action, Intent, Strategy, TableState, Work
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh import costs
@@ -16,7 +16,7 @@ from dynamic_tables.refresh.decide import Decision, check
 from dynamic_tables.refresh.definitions import with_hidden
 from dynamic_tables.refresh.facts import changed_by_others
 from dynamic_tables.refresh.sharing import Sharing, is_left_open
-from dynamic_tables.refresh.states import FENCE, newest_build
+from dynamic_tables.refresh.states import is_fence, newest_build
 from dynamic_tables.refresh.writer import TableWriter, Write
 from dynamic_tables.store import Claim
 
@@ -110,11 +110,30 @@ class Recovery:
             self._writer.order = replace(self._writer.order, forced=Strategy.FULL)
         elif commit is None:
             self._complete(intent, state, standing, recovered)
-        elif commit.stamp is not None and commit.stamp.strategy == FENCE:
+        elif is_fence(commit):
             self._writer.numbers.drop(self._definition, intent)
         else:
-            self._lake.publish(self._definition)
-            self._writer.finish(intent, commit, recovered, state.build, Work())
+            self._record(intent, commit, state, recovered)
+
+    def _record(
+        self, intent: Intent, commit: Commit, state: TableState, decision: Decision
+    ) -> None:
+        """What a predecessor committed."""
+        self._lake.publish(self._definition)
+        self._writer.finish(intent, commit, decision, state.build, Work())
+
+    def _give_up(
+        self,
+        area: WorkArea,
+        intent: Intent,
+        state: TableState,
+        standing: Standing,
+        decision: Decision,
+    ) -> None:
+        """Take n away; if a predecessor came first with its rows, they stand."""
+        late = self._writer.numbers.fence(area, self._definition, intent, standing.version)
+        if late is not None:
+            self._record(intent, late, state, decision)
 
     def _complete(
         self, intent: Intent, state: TableState, standing: Standing, decision: Decision
@@ -124,17 +143,17 @@ class Recovery:
         label = f"{intent.refresh_id} {self._definition.name}"
         with self._lake.work_area(self._definition, label) as area:
             if intent.fingerprint != self._definition.built_from:
-                self._writer.numbers.fence(area, self._definition, intent, standing.version)
+                self._give_up(area, intent, state, standing, decision)
                 return
             try:
-                decision, write = self._computed(area, intent, state, standing, decision)
+                how, write = self._computed(area, intent, state, standing, decision)
             except (*self._lake.faults, DynamicTablesError) as error:
                 if is_left_open(error):
                     raise
                 # The cut cannot be computed: a source is gone, or it must not be. Give n up.
-                self._writer.numbers.fence(area, self._definition, intent, standing.version)
+                self._give_up(area, intent, state, standing, decision)
                 return
-            self._writer.commit(write.intent or intent, state, standing, decision, write)
+            self._writer.commit(write.intent or intent, state, standing, how, write)
 
     def _computed(
         self,

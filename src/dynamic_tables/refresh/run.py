@@ -85,7 +85,11 @@ class GraphRefresh:
     """One `refresh` call."""
 
     def __init__(
-        self, context: Context, request: Request, heartbeats: Heartbeats | None = None
+        self,
+        context: Context,
+        request: Request,
+        heartbeats: Heartbeats | None = None,
+        stopping: threading.Event | None = None,
     ) -> None:
         self._context = context
         self._request = request
@@ -93,7 +97,8 @@ class GraphRefresh:
         self._builds: dict[str, Build] = {}  # of tables refreshed in this call
         self._beating = heartbeats is not None  # a worker's heart beats anyway
         self._claims = heartbeats or Heartbeats(context)
-        self._stopping = threading.Event()  # the user said stop: what fails now is no failure
+        self._stopping = stopping or threading.Event()  # what is shared is left to a successor
+        self._cancelled = False  # the user said stop: what fails now is no failure
 
     def run(self) -> RefreshReport:
         plan = self.plan()
@@ -204,6 +209,7 @@ class GraphRefresh:
                     for future in done:
                         self._records[running.pop(future)] = future.result()
             except BaseException:  # the user said stop: nothing else gets here
+                self._cancelled = True
                 self._stopping.set()
                 self._context.lake.cancel()
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -314,7 +320,7 @@ class GraphRefresh:
         claim: Claim | None,
     ) -> RefreshRecord:
         """Record what went wrong; too many failures in a row suspend the table."""
-        if self._stopping.is_set():
+        if self._cancelled:
             error = interrupted(definition)
         skipped = error.reason is Reason.SUSPENDED
         build = plan.states[definition.table_id].build

@@ -179,9 +179,9 @@ class Sharing:
                 parts = {item.slice_no: part_of(item.result) for item in found if item.result}
                 if len(parts) == len({item.slice_no for item in found}):
                     return parts
+                self._check_time((self._store.now() - begun).total_seconds(), parts, found)
                 if self._helped():
                     continue
-                self._check_time((self._store.now() - begun).total_seconds(), parts, found)
                 before = time.monotonic()
                 waker.sleep(self._settings["poll_s"], self._stopping)
                 waited += time.monotonic() - before
@@ -220,6 +220,7 @@ class Sharing:
                 )
 
     def _check_time(self, seconds: float, parts: dict[int, Part], found: list[Subtask]) -> None:
+        """Before every slice of its own, too: with many of them it might never come to wait."""
         if self._stopping.is_set():
             raise interrupted(self._definition)
         if seconds > self._settings["parallel_timeout_s"]:

@@ -13,11 +13,15 @@ from dynamic_tables.refresh.facts import is_ours
 FENCE = "fence"  # the strategy in the stamp of a commit that only takes a number
 
 
+def is_fence(commit: Commit) -> bool:
+    return commit.stamp is not None and commit.stamp.strategy == FENCE
+
+
 def newest_build(lake: Lake, definition: Definition) -> Build | None:
     """The state that the lake itself records: our newest commit that is no fence."""
     standing = lake.standing(definition)
     for commit in lake.commits(definition, -1, standing.version):
-        if is_ours(commit, definition) and commit.stamp and commit.stamp.strategy != FENCE:
+        if is_ours(commit, definition) and not is_fence(commit):
             return build_of(commit)
     return None
 

@@ -74,7 +74,7 @@ class TableRefresh:
         self._check_still_wanted(state)
         standing = self._lake.standing(self._definition)
         # What stands is over: a worker that was paused too long may have staged something for it.
-        self._lake.clear_slices(self._definition, standing.sequence)
+        self._writer.numbers.clear(self._definition, standing.sequence)
         facts = gather(
             self._lake,
             self._definition,

@@ -9,7 +9,6 @@ Whoever brings a table to a cut, a refresh or the recovery of one that died, doe
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -152,7 +151,7 @@ class TableWriter:
         )
         self._lake.publish(self.definition)
         self.step(Step.REGISTERED)
-        work = write.area.work()
+        work = write.area.work() if self.numbers.is_own(commit) else Work()
         return self.finish(intent, commit, decision, state.build, work, note=self._compacted())
 
     def _compacted(self) -> str | None:
@@ -192,7 +191,8 @@ class TableWriter:
         *,
         note: str | None = None,
     ) -> RefreshRecord:
-        build = build_of(commit)
+        """Record a commit, whoever made it, as it is."""
+        build, decision = build_of(commit), _as_committed(decision, commit)
         slices = self._cleared(intent)
         record = self.record(
             decision,
@@ -211,13 +211,11 @@ class TableWriter:
     def _cleared(self, intent: Intent) -> int | None:
         """Take away what was staged for a shared refresh; the number of its slices.
 
-        While the intent is open a successor finds it too; what cannot be deleted now is found by
-        the next refresh of the table.
+        While the intent is open a successor finds it too.
         """
         if intent.slicing is None:
             return None
-        with suppress(*self._lake.faults):
-            self._lake.clear_slices(self.definition, intent.sequence)
+        self.numbers.clear(self.definition, intent.sequence)
         self.step(SliceStep.CLEARED)
         return len(intent.slicing["slices"])
 
@@ -236,6 +234,7 @@ class TableWriter:
         refresh_id: str | None = None,
         note: str | None = None,
     ) -> RefreshRecord:
+        notes = (behind_note(build.pins), note, self.numbers.left_over)
         return RefreshRecord(
             refresh_id=refresh_id or self.order.refresh_id,
             table=self.definition.name,
@@ -255,7 +254,7 @@ class TableWriter:
             duration_ms=self._watch.total_ms,
             steps_ms=dict(self._watch.laps),
             trigger=self.order.trigger,
-            note="; ".join(filter(None, (behind_note(build.pins), note))) or None,
+            note="; ".join(filter(None, notes)) or None,
             behind_ms=self._behind_ms(),
         )
 
@@ -274,6 +273,12 @@ class TableWriter:
     def step(self, step: Step | SliceStep) -> None:
         self._watch.lap(step.value)
         reached(step, str(self.definition.name))
+
+
+def _as_committed(decision: Decision, commit: Commit) -> Decision:
+    """A predecessor may have come to its rows in another way than its successor would have."""
+    assert commit.stamp is not None
+    return replace(decision, strategy=Strategy(commit.stamp.strategy))
 
 
 def _with_ratio(work: Work, decision: Decision) -> Work:

@@ -105,7 +105,7 @@ def check(connection: Connection, claim: Claim, name: str) -> None:
     """Go on only if the claim has not been replaced; the table's row must be locked already."""
     if not stands(connection, claim):
         raise Held(
-            "another process took over this refresh meanwhile; this one wrote nothing",
+            "another process took over this refresh meanwhile; this one records nothing",
             reason=Reason.TAKEN_OVER,
             about=name,
             hint="`dynamic-tables history` shows what the other one did",

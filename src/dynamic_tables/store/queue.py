@@ -154,7 +154,7 @@ def withdraw(connection: Connection, claim: Claim, table_ids: Sequence[str]) -> 
 
 
 def left_open(connection: Connection) -> list[Intent]:
-    """Shared refreshes of active tables that nobody is at, and that no request brings back."""
+    """Refreshes of active tables that nobody is at, and that no request brings back."""
     held = select(_claims.c.table_id).where(_claims.c.expires_at > database_now())
     active = select(_tables.c.table_id).where(_tables.c.status == Status.ACTIVE.value)
     found = select(_intents).where(
@@ -162,8 +162,7 @@ def left_open(connection: Connection) -> list[Intent]:
         _intents.c.table_id.not_in(held),
         _intents.c.table_id.not_in(select(_pending.c.table_id)),
     )
-    opened = [intent_of(row) for row in connection.execute(found).mappings()]
-    return [intent for intent in opened if intent.slicing is not None]
+    return [intent_of(row) for row in connection.execute(found).mappings()]
 
 
 def everything(connection: Connection) -> list[PendingRefresh]:

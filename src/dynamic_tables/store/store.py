@@ -224,7 +224,7 @@ class Store:
             return queue.everything(connection)
 
     def left_open(self) -> list[Intent]:
-        """Shared refreshes that nobody is at, and that nobody has asked for."""
+        """Refreshes that have begun, that nobody is at, and that nobody has asked for."""
         with reading(self._engine) as connection:
             return queue.left_open(connection)
 
@@ -282,11 +282,13 @@ class Store:
             forget_dropped(connection, self._history_days)
             workers.enter(connection, claimant)
 
-    def stay(self, claimant: Claimant, doing: str | None) -> None:
-        """A worker's heartbeat; one that was taken for gone meanwhile enters again."""
+    def stay(self, claimant: Claimant, doing: str | None) -> bool:
+        """A worker's heartbeat; False if it was taken for gone meanwhile, and entered again."""
         with writing(self._engine) as connection:
-            if not workers.beat(connection, claimant, doing):
-                workers.enter(connection, claimant)
+            if workers.beat(connection, claimant, doing):
+                return True
+            workers.enter(connection, claimant)
+            return False
 
     def leave(self, owner: str) -> None:
         with writing(self._engine) as connection:

@@ -45,17 +45,21 @@ class _Listener:
         self._connection: Connection | None = None
 
     def sleep(self, seconds: float, stop: threading.Event) -> None:
+        """Who begins to listen looks once more first: what was said before went unheard."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and not stop.is_set():
             try:
-                if self._heard(min(left, SLICE_S)):
+                if self._connection is None:
+                    self._connection = self._listening()
+                    return
+                if self._heard(self._connection, min(left, SLICE_S)):
                     return
             except SQLAlchemyError:  # no answer, or no connection left in the pool
                 self.close()
                 stop.wait(left)
 
-    def _heard(self, seconds: float) -> bool:
-        driver = self._listening().connection.driver_connection
+    def _heard(self, connection: Connection, seconds: float) -> bool:
+        driver = connection.connection.driver_connection
         assert driver is not None
         try:
             return any(True for _ in driver.notifies(timeout=seconds, stop_after=1))
@@ -63,11 +67,13 @@ class _Listener:
             raise DBAPIError("LISTEN", None, error) from error
 
     def _listening(self) -> Connection:
-        if self._connection is None:
-            connection = self._engine.connect()
-            self._connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-            self._connection.exec_driver_sql(f"LISTEN {CHANNEL}")
-        return self._connection
+        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        try:
+            connection.exec_driver_sql(f"LISTEN {CHANNEL}")
+        except SQLAlchemyError:
+            connection.close()
+            raise
+        return connection
 
     def close(self) -> None:
         if self._connection is not None:

@@ -1,0 +1,266 @@
+"""A process that was taken for dead in the middle of a commit: what it does too late is what its
+successor records, once and as it is; and what nobody else would come back to is completed.
+
+The store and the refresh are the real ones, lake and clock are those of the simulation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_lake import MemoryArea, MemorySlicer
+from test_sharing import (
+    GROUPED_TABLE,
+    SLICES,
+    by_keys,
+    context,
+    is_right,
+    leave_to_people,
+    someone,
+)
+from test_worker_simulation import EXPIRES_S, World
+
+from dynamic_tables.errors import RefreshError
+from dynamic_tables.model import Outcome, RefreshRecord
+from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.run import GraphRefresh, Request
+from dynamic_tables.steps import AnyStep, SliceStep, Step, observing
+from dynamic_tables.worker import Worker
+
+PATIENCE_S = 60
+KEYS = {None: 1, SLICES: 3}  # so many change where one worker, or several, refresh them
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    by_keys(context(made)).run()
+    yield made
+    made.store.close()
+
+
+def change(world: World, slices: int | None) -> None:
+    """So many keys that the next refresh is shared among so many."""
+    for number in range(slices or 0):
+        world.store.enter(someone(number))
+    world.disk.bases["orders"].extend([world.now] * KEYS[slices])
+
+
+@dataclass
+class Predecessor:
+    """A refresh that stops in the middle of its commit, until it is told to go on."""
+
+    thread: threading.Thread
+    is_there: threading.Event = field(default_factory=threading.Event)
+    may_go: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """In its own thread, at the first call."""
+        if not self.is_there.is_set():
+            self.is_there.set()
+            assert self.may_go.wait(PATIENCE_S)
+
+    def go_on(self) -> None:
+        """To its end."""
+        self.may_go.set()
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+
+
+@contextmanager
+def overtaken(world: World, step: Step) -> Iterator[Predecessor]:
+    """Its claim has expired when the block begins; it goes on if its successor comes as far."""
+    first = Predecessor(threading.Thread(target=by_keys(context(world, "first")).run))
+
+    def observer(reached: AnyStep, _table: str) -> None:
+        if reached is not step:
+            return
+        if first.is_there.is_set():
+            first.go_on()
+        else:
+            first.stop()
+
+    with observing(observer):
+        first.thread.start()
+        assert first.is_there.wait(PATIENCE_S)
+        world.now += timedelta(seconds=EXPIRES_S + 1)
+        yield first
+
+
+def succeeded(world: World) -> list[RefreshRecord]:
+    """What the successor tells whoever counts, besides the record that it returns."""
+    told: list[RefreshRecord] = []
+    second = replace(context(world, "second"), completed=told.append)
+    [record] = by_keys(second).run().records
+    assert (record.outcome, record.reason) == ("done", "NOT_MOVED")
+    return told
+
+
+def check_recorded_once(world: World, told: list[RefreshRecord], slices: int | None) -> None:
+    """What the predecessor committed by keys, though its successor would have recomputed."""
+    stored, history = world.disk.tables[GROUPED_TABLE], world.store.history(GROUPED_TABLE)
+    assert [commit.stamp.sequence for commit in stored.commits] == [1, 2]  # ty: ignore
+    late = stored.commits[-1]
+    written = [r for r in history if r.outcome is Outcome.DONE and r.strategy != "no_data"]
+    [done, _first_load] = written
+    assert (done.reason, done.strategy, done.sequence) == ("RECOVERED", "keys", 2)
+    assert (done.version, done.slices) == (late.version, slices)
+    assert done.work.rows_inserted == int(late.metrics["numOutputRows"])
+    assert told == [done]
+    failed = [r for r in history if r.outcome is Outcome.FAILED]
+    assert [r.reason for r in failed] == ["TAKEN_OVER"]
+    assert "records nothing" in str(failed[0].error)
+    state = world.store.table_by_id(GROUPED_TABLE)
+    assert state is not None
+    assert state.build is not None
+    assert (state.build.sequence, state.build.version, state.failures) == (2, late.version, 0)
+    assert world.store.intent(GROUPED_TABLE) is None
+    assert world.store.subtasks() == world.store.claims() == []
+    assert not any(world.disk.staged.values())
+    assert is_right(world)
+
+
+@pytest.mark.parametrize("slices", [None, SLICES])
+def test_a_commit_that_landed_before_its_successor_looked(world: World, slices: int | None) -> None:
+    change(world, slices)
+    with overtaken(world, Step.COMMITTED) as first:
+        told = succeeded(world)
+        first.go_on()
+    check_recorded_once(world, told, slices)
+
+
+@pytest.mark.parametrize("slices", [None, SLICES])
+def test_a_commit_that_lands_when_its_successor_is_about_to(
+    world: World, slices: int | None
+) -> None:
+    """The successor's own commit is skipped: it has the same number."""
+    change(world, slices)
+    with overtaken(world, Step.LOCKED):
+        told = succeeded(world)
+    check_recorded_once(world, told, slices)
+
+
+def test_a_commit_that_lands_while_its_successor_gathers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose slices are gone then, so that it gives up; and finds that nothing is to be given up."""
+    change(world, SLICES)
+    gather = MemorySlicer.gather
+    with overtaken(world, Step.LOCKED) as first:
+
+        def too_late(self: MemorySlicer, *args: Any) -> Any:
+            first.go_on()
+            return gather(self, *args)
+
+        monkeypatch.setattr(MemorySlicer, "gather", too_late)
+        told = succeeded(world)
+    check_recorded_once(world, told, SLICES)
+
+
+def test_a_commit_that_lands_when_its_successor_gives_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(world, None)
+    fence = MemoryArea.fence
+    with overtaken(world, Step.LOCKED) as first:
+
+        def broken(*_args: object) -> None:
+            raise OSError("no executor is left")
+
+        def too_late(self: MemoryArea, *args: Any) -> None:
+            first.go_on()
+            fence(self, *args)
+
+        monkeypatch.setattr(MemoryArea, "compute", broken)
+        monkeypatch.setattr(MemoryArea, "fence", too_late)
+        told = succeeded(world)
+    check_recorded_once(world, told, None)
+
+
+def test_a_predecessor_that_gives_up_too_late(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its fence has the number: the successor's rows are skipped, and nothing stays open."""
+    change(world, None)
+    fence, fails = MemoryArea.fence, iter([True])
+    first = Predecessor(threading.Thread(target=by_keys(context(world, "first")).run))
+
+    def paused(self: MemoryArea, *args: Any) -> None:
+        first.stop()
+        fence(self, *args)
+
+    def observer(step: AnyStep, table: str) -> None:
+        if step is Step.LOCKED:
+            if next(fails, False):
+                raise RefreshError("no", reason=Reason.COMMIT_FAILED, about=table)
+            first.go_on()
+
+    monkeypatch.setattr(MemoryArea, "fence", paused)
+    with observing(observer):
+        first.thread.start()
+        assert first.is_there.wait(PATIENCE_S)
+        world.now += timedelta(seconds=EXPIRES_S + 1)
+        [record] = by_keys(context(world, "second")).run().records
+    assert (record.outcome, record.reason) == ("failed", "TAKEN_OVER")
+    assert "gave refresh 2 up" in str(record.error)
+    assert world.store.intent(GROUPED_TABLE) is None
+    [record] = by_keys(context(world, "second")).run().records
+    assert (record.outcome, record.strategy, record.sequence) == ("done", "keys", 3)
+    assert is_right(world)
+
+
+@pytest.mark.parametrize(("step", "strategy"), [(Step.INTENDED, "full"), (Step.COMMITTED, "keys")])
+def test_a_refresh_by_hand_that_died_has_a_successor(
+    world: World, step: Step, strategy: str
+) -> None:
+    """No request brings its table back: whoever looks asks for it, at the very cut."""
+    leave_to_people(world)
+    change(world, None)
+    looks = Worker(context(world), slots=1, say=print)
+
+    def dies(reached: AnyStep, _table: str) -> None:
+        if reached is step:
+            assert looks.ask() == []  # somebody is at it
+            raise KeyboardInterrupt
+
+    with observing(dies), pytest.raises(KeyboardInterrupt):
+        by_keys(context(world, "by hand")).run()
+    left = world.store.intent(GROUPED_TABLE)
+    assert left is not None
+    world.disk.bases["orders"].append(world.now)
+    assert looks.ask() == [GROUPED_TABLE]
+    assert looks.ask() == []  # it waits already
+    assert looks._once()
+    recovered = world.store.history(GROUPED_TABLE)[1]
+    assert (recovered.reason, recovered.strategy) == ("RECOVERED", strategy)
+    assert (recovered.cut, recovered.sequence) == (left.cut, left.sequence)
+    assert world.store.intent(GROUPED_TABLE) is None
+    assert is_right(world)
+    assert looks.ask() == []
+
+
+def test_a_table_that_is_dropped_under_its_coordinator_leaves_nothing_open(world: World) -> None:
+    change(world, SLICES)
+
+    def drops(step: AnyStep, table: str) -> None:
+        if step is SliceStep.SHARED and table.endswith("child"):
+            world.now += timedelta(seconds=EXPIRES_S + 1)
+            claim = world.store.claim("child", "drop", someone(0))
+            world.store.delete_table("child", claim)
+
+    with observing(drops):
+        refresh = GraphRefresh(
+            context(world), Request(table_ids=frozenset({"child"}), upstream=True)
+        )
+        *_, record = refresh.run().records
+    assert (record.table_id, record.outcome) == ("child", "failed")
+    assert record.reason == "UNKNOWN_TABLE"
+    assert world.store.left_open() == world.store.subtasks() == world.store.claims() == []
+    assert Worker(context(world), slots=1, say=print).ask() == []
