@@ -375,7 +375,10 @@ class Declarations:
         return Declared(table=new_name, did="renamed")
 
     def drop(self, state: TableState, *, cascade: bool) -> list[TableName]:
-        """The table, and with CASCADE everything that reads it, children first."""
+        """The table, and with CASCADE everything that reads it, children first.
+
+        All of them are held before the first one goes: a refusal leaves everything as it was.
+        """
         graph = self._graph()
         table_id = state.definition.table_id
         below = graph.descendants([table_id])
@@ -387,15 +390,16 @@ class Declarations:
                 about=str(state.definition.name),
                 hint=f"DROP DYNAMIC TABLE {state.definition.name} CASCADE drops them too",
             )
-        dropped = []
-        for key in reversed(graph.order(below | {table_id})):
-            self._drop_one(graph[key])
-            dropped.append(graph[key].name)
-        return dropped
-
-    def _drop_one(self, definition: Definition) -> None:
-        with claimed(self._context, definition, "drop") as claim:
-            self._undo(definition, claim)
+        wanted = [graph[key] for key in reversed(graph.order(below | {table_id}))]
+        hearts = Heartbeats(self._context)
+        with hearts.beating(), ExitStack() as claims:
+            held = [
+                claims.enter_context(claimed(self._context, definition, "drop", hearts))
+                for definition in wanted
+            ]
+            for definition, claim in zip(wanted, held, strict=True):
+                self._undo(definition, claim)
+        return [definition.name for definition in wanted]
 
 
 def _fingerprint(analysis: Analysis, namespace: tuple[str, str]) -> str:

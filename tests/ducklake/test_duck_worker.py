@@ -425,7 +425,7 @@ def test_a_driver_that_is_not_alone_any_more_ends_as_one_that_was_refused(
     tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its supervisor is to see by the exit code that it did not end by request."""
-    monkeypatch.setattr(type(tables.lake), "one_driver", True)
+    monkeypatch.setattr(type(tables.lake), "one_driver_at", ("",))
     said: list[str] = []
     one = worker(tables, said)
 
@@ -514,6 +514,7 @@ def test_a_workers_heart_beats_on_whatever_it_meets(
 ) -> None:
     said: list[str] = []
     one = worker(tables, said)
+    tables.store.enter(one._context.claimant)
 
     def stay(*_args: object) -> None:
         raise KeyError("a defect")

@@ -74,7 +74,7 @@ def test_a_small_refresh_lists_no_log_twice_for_the_same(
         looks.append(log.dataPath().getName())
         return look(spark, log)
 
-    monkeypatch.setattr(jvm, "newest_snapshot", counted)
+    monkeypatch.setattr(snapshots, "newest_snapshot", counted)
     assert lake.refresh("folded")["folded"].work.rows_inserted == 3
     # The source is pinned; what stands is asked for by the recovery, by the refresh once nothing is
     # open any more, by the transaction that begins, and afterwards: did it land?
@@ -134,7 +134,7 @@ def test_a_refresh_compacts_when_most_rows_are_partial(
     """Even if the checksum does not list the files, because there are many."""
     lake.sql("OPTIMIZE DYNAMIC TABLE folded")
     whole = parts(lake)
-    monkeypatch.setattr(jvm, "all_files", lambda _snapshot: None)
+    monkeypatch.setattr(snapshots, "all_files", lambda _snapshot: None)
     monkeypatch.setattr(writer, "FEW_PARTIAL_ROWS", 0)
     notes = []
     for _ in range(2):

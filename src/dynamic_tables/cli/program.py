@@ -10,6 +10,7 @@ data or nothing.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -92,6 +93,14 @@ class Program(click.Group):
         extra["standalone_mode"] = False
         sys.exit(_run(lambda: super(Program, self).main(given, *rest, **extra), given))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """`… | head`: nobody reads any more, which is no error; click would exit with 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+            return 0
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -122,9 +131,6 @@ def _run(call: Callable[[], Any], given: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         _tell(_interrupted(), as_json=as_json)
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # `… | head`: nobody reads any more, which is no error
-        return 0
     except Exception as error:  # noqa: BLE001  the last place before the user: no traceback there
         _tell(_unexpected(error), as_json=as_json)
         if "--debug" in given:

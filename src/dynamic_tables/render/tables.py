@@ -30,6 +30,7 @@ def tables_table(
     if not states:
         return Text("no dynamic tables yet; `dynamic-tables create --help` shows how to make one")
     held = {claim.table_id: claim for claim in claims}
+    planned = any(lag.next_refresh is not None for lag in lags)
     rows = [
         [
             str(state.definition.name),
@@ -38,12 +39,14 @@ def tables_table(
             reads_text(state),
             _contract(state.definition.options),
             instant(state.build.cut.instant) if state.build else "",
-            *([behind_text(lag), _next_text(lag)] if lag is not None else []),
+            *([behind_text(lag)] if lag is not None else []),
+            *([_next_text(lag)] if lag is not None and planned else []),
         ]
         for state, lag in zip_longest(states, lags)
     ]
     columns = ["table", "status", "version", "reads", "refreshed", "as of"]
-    return grid([*columns, "behind", "next"] if lags else columns, rows)
+    more = [*(["behind"] if lags else []), *(["next"] if planned else [])]
+    return grid([*columns, *more], rows)
 
 
 def _contract(options: Options) -> str:
