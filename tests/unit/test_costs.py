@@ -69,6 +69,18 @@ def test_a_cold_start_tells_nothing() -> None:
     assert chosen(tiny, slow) == ("merge", "CHANGED")
 
 
+def test_a_light_refresh_that_took_too_long_for_a_cold_start_was_weighed_wrong() -> None:
+    """TPC-H's q13, merged in 7.7 s round after round where recomputing took 3.4."""
+    sizes = Sizes(
+        changed_rows=3_000, changed_bytes=MB, source_bytes=72 * MB, stored_bytes=2_000,
+        beside_bytes=12 * MB,
+    )  # fmt: skip
+    light = weighed(sizes)[Strategy.MERGE]
+    assert light.weight < costs.TELLING
+    assert chosen(sizes, record(Strategy.MERGE, 3.9, light)) == ("merge", "CHANGED")
+    assert chosen(sizes, record(Strategy.MERGE, 7.7, light)) == ("full", "DEARER")
+
+
 def test_joins_read_the_other_side() -> None:
     alone, joined = weighed(LARGE), weighed(replace(LARGE, beside_bytes=7 * MB))
     assert joined[Strategy.MERGE].bytes == alone[Strategy.MERGE].bytes + 7 * MB

@@ -221,7 +221,8 @@ class Taken:
 def correction(strategy: Strategy, weight: float, history: Sequence[RefreshRecord]) -> float:
     """By how much scanning was dearer on this table than it was weighed; 1: nothing is known.
 
-    Refreshes that scanned little tell of the fixed part only, and of a process that just started.
+    Refreshes that scanned little tell of the fixed part only, and of a process that just started,
+    unless they took longer than both: then their weight was wrong.
     Weights are rough, and the rougher the further one is from what was measured.
     """
     taken = _taken(strategy, history)
@@ -250,22 +251,24 @@ def _taken(strategy: Strategy, history: Sequence[RefreshRecord]) -> list[Taken]:
         (age, record, estimate.weight)
         for age, record in enumerate(done)
         for estimate in record.estimates
-        if record.strategy is strategy is estimate.strategy and estimate.weight >= TELLING
+        if record.strategy is strategy is estimate.strategy
     ]
-    found = [
-        Taken(age, weight, _ratio(_seconds(record) - FIXED_S, weight))
+    told = [
+        Taken(age, weight, _ratio(record, weight, cold=weight < TELLING))
         for age, record, weight in weighed
         if _tells(record)
     ]
-    return found or [
-        Taken(age, weight, max(1.0, _ratio(_seconds(record) - FIXED_S - COLD_S, weight)))
+    return [one for one in told if one.weight >= TELLING or one.ratio > 1] or [
+        Taken(age, weight, max(1.0, _ratio(record, weight, cold=True)))
         for age, record, weight in weighed
-        if record.reason is Reason.FIRST_LOAD
+        if record.reason is Reason.FIRST_LOAD and weight >= TELLING
     ]
 
 
-def _ratio(seconds: float, weight: int) -> float:
-    return max(seconds, 0.0) * BYTES_PER_S / weight
+def _ratio(record: RefreshRecord, weight: int, *, cold: bool) -> float:
+    """How long a refresh took against its weight; `cold`: even in a process that just started."""
+    scanning_s = _seconds(record) - FIXED_S - (COLD_S if cold else 0.0)
+    return max(scanning_s, 0.0) * BYTES_PER_S / max(weight, 1)
 
 
 def _tells(record: RefreshRecord) -> bool:
