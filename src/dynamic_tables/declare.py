@@ -10,7 +10,7 @@ brings the lake in line. So does a dropped table leave the store before the lake
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -123,7 +123,7 @@ class Declarations:
             return self._load(definition, claim, otherwise="nothing was created")
         except BaseException as error:  # Ctrl-C too must leave no trace of a half-made table
             self._check_kept(definition, claim, error)
-            self._undo(definition, claim)
+            self._remove({definition.table_id: claim}, [definition])
             raise
 
     def _check_kept(self, definition: Definition, claim: Claim, error: BaseException) -> None:
@@ -230,9 +230,15 @@ class Declarations:
             raise RefreshFailed(report, hint=hint)
         return report
 
-    def _undo(self, definition: Definition, claim: Claim) -> None:
-        """Definition, name and files go; the store refuses first if somebody reads the table."""
-        self._store.delete_table(definition.table_id, claim)
+    def _remove(self, held: Mapping[str, Claim], definitions: Sequence[Definition]) -> None:
+        """Definitions, names and files go, children first; the store refuses all or none, if
+        somebody reads one of them. What the lake keeps of one must not keep the others."""
+        self._store.delete_tables(held, held.values())
+        with ExitStack() as going:
+            for definition in reversed(definitions):
+                going.callback(self._erase, definition)
+
+    def _erase(self, definition: Definition) -> None:
         self._lake.unpublish(definition)
         self._lake.erase(definition)
 
@@ -377,7 +383,7 @@ class Declarations:
     def drop(self, state: TableState, *, cascade: bool) -> list[TableName]:
         """The table, and with CASCADE everything that reads it, children first.
 
-        All of them are held before the first one goes: a refusal leaves everything as it was.
+        All of them are held before they go together: a refusal leaves everything as it was.
         """
         graph = self._graph()
         table_id = state.definition.table_id
@@ -393,12 +399,13 @@ class Declarations:
         wanted = [graph[key] for key in reversed(graph.order(below | {table_id}))]
         hearts = Heartbeats(self._context)
         with hearts.beating(), ExitStack() as claims:
-            held = [
-                claims.enter_context(claimed(self._context, definition, "drop", hearts))
+            held = {
+                definition.table_id: claims.enter_context(
+                    claimed(self._context, definition, "drop", hearts)
+                )
                 for definition in wanted
-            ]
-            for definition, claim in zip(wanted, held, strict=True):
-                self._undo(definition, claim)
+            }
+            self._remove(held, wanted)
         return [definition.name for definition in wanted]
 
 

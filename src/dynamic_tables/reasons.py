@@ -56,7 +56,7 @@ class Reason(StrEnum):
     SUBTASKS_LOST = "SUBTASKS_LOST"  # worker after worker vanished with the same slice
     SLICE_DAMAGED = "SLICE_DAMAGED"  # a slice is not in the lake as it was computed
     PARALLEL_TIMEOUT = "PARALLEL_TIMEOUT"  # the slices of a refresh were not computed in time
-    INTERRUPTED = "INTERRUPTED"  # stopped by the user
+    INTERRUPTED = "INTERRUPTED"  # stopped by the user, or because its worker ends
     NOT_INITIALIZED = "NOT_INITIALIZED"  # declared, but not loaded yet
     INCOMPATIBLE_CUTS = "INCOMPATIBLE_CUTS"  # its sources stand at cuts that do not fit together
     HISTORY_GONE = "HISTORY_GONE"  # a pinned version can no longer be read
@@ -109,3 +109,10 @@ class Reason(StrEnum):
 
 # Refreshes that the user's own rules refuse: nothing failed.
 BY_POLICY = frozenset({Reason.SCAN_LIMIT, Reason.MODE_REFUSES_FULL})
+
+# Who came second says nothing about the table, and must not change what the first one wrote.
+NOT_ABOUT_THE_TABLE = frozenset({Reason.HELD, Reason.TAKEN_OVER, Reason.NO_EXCLUSION})
+
+# They fail again and again, later and later, but for no fault of the table: none suspends it, nor
+# is one counted together with other failures.
+NEVER_SUSPENDS = frozenset({Reason.DISK_FULL})

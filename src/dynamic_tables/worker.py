@@ -20,7 +20,7 @@ from dynamic_tables.asking import Asking
 from dynamic_tables.errors import DynamicTablesError, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Action, Outcome, RefreshRecord, TableState
-from dynamic_tables.reasons import Reason
+from dynamic_tables.reasons import NOT_ABOUT_THE_TABLE, Reason
 from dynamic_tables.refresh.claims import BEATS_PER_EXPIRY, Heartbeats, release_dead
 from dynamic_tables.refresh.context import Context, SliceNews
 from dynamic_tables.refresh.failures import record_failure
@@ -84,7 +84,8 @@ class Worker:
 
     def _say_ending(self) -> None:
         doing = self._doing_now()
-        self._say(f"ending; {doing} is finished first" if doing else "ending; nothing is under way")
+        left = f"{doing} is finished or handed back first" if doing else "nothing is under way"
+        self._say(f"ending; {left}")
 
     def stop(self) -> None:
         """Take nothing new."""
@@ -325,13 +326,18 @@ class Worker:
     ) -> None:
         """End the request, or leave it to others; what waits for a table that failed is told."""
         mine = next((record for record in records if record.table_id == wanted.table_id), None)
-        if mine is not None and mine.reason in GIVEN_BACK:
+        if mine is not None and (mine.reason in GIVEN_BACK or self._stays_open(mine)):
             self._hand_back(claim, wanted, mine)
             return
         if mine is not None and mine.outcome is not Outcome.DONE:
             self._fail_below(claim, mine)
         self._store.finish(claim, wanted)
         self._wake_slots()
+
+    def _stays_open(self, mine: RefreshRecord) -> bool:
+        """Who looks would ask for it again at once: nothing about the table tells it to wait."""
+        kept_away = mine.reason in NOT_ABOUT_THE_TABLE
+        return kept_away and self._store.intent(mine.table_id) is not None
 
     def _hand_back(self, claim: Claim, wanted: PendingRefresh, mine: RefreshRecord) -> None:
         """Others go on at once with what this worker leaves because it ends; what cannot be done

@@ -61,7 +61,7 @@ def test_sigterm(tmp_path: Path) -> None:
             (tmp_path / "first").touch()
             said = ended(process)
         assert process.returncode == 0, said
-        assert "total is finished first" in said
+        assert "total is finished or handed back first" in said
         assert tables.store.claims() == tables.store.workers() == tables.store.pending() == []
         assert tables.store.intent(table_id) is None
         assert tables.history("total")[0].reason == "CHANGED"

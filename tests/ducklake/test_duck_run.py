@@ -168,7 +168,8 @@ def test_what_fails_is_told_with_its_reason_and_the_way_out(lake: Path) -> None:
     assert all(line.endswith("\n") for line in lines)
 
 
-def test_who_is_not_listened_to_ends_in_order(lake: Path) -> None:
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_who_is_not_listened_to_ends_in_order(lake: Path, closed: str) -> None:
     """`run | head`: what is under way is settled, nothing stays claimed."""
     process = subprocess.Popen(
         program(lake, "run", "--poll-s", "0.1"),
@@ -176,8 +177,7 @@ def test_who_is_not_listened_to_ends_in_order(lake: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    process.stdout.close()
+    getattr(process, closed).close()
     assert process.wait(PATIENCE_S) == 0
     with dt.connect(f"ducklake:{lake}", say=lambda _: None) as tables:
         assert tables.store.claims() == tables.store.workers() == tables.store.pending() == []

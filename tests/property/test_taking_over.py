@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_lake import MemoryArea, MemorySlicer
+from memory_lake import MemoryArea, MemoryLake, MemorySlicer
 from test_sharing import (
     GROUPED_TABLE,
     SLICES,
@@ -27,7 +27,8 @@ from test_sharing import (
 )
 from test_worker_simulation import EXPIRES_S, World
 
-from dynamic_tables.errors import RefreshError
+from dynamic_tables.definition import Definition
+from dynamic_tables.errors import Held, RefreshError
 from dynamic_tables.model import Outcome, RefreshRecord
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.run import GraphRefresh, Request
@@ -184,10 +185,58 @@ def test_a_commit_that_lands_when_its_successor_gives_up(
     check_recorded_once(world, told, None)
 
 
+def test_a_commit_that_lands_when_that_of_its_successor_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(world, None)
+    fence = MemoryArea.fence
+    first = Predecessor(threading.Thread(target=by_keys(context(world, "first")).run))
+
+    def observer(step: AnyStep, table: str) -> None:
+        if step is Step.LOCKED and first.is_there.is_set():
+            raise RefreshError("no", reason=Reason.COMMIT_FAILED, about=table)
+        if step is Step.LOCKED:
+            first.stop()
+
+    def too_late(self: MemoryArea, *args: Any) -> None:
+        first.go_on()
+        fence(self, *args)
+
+    monkeypatch.setattr(MemoryArea, "fence", too_late)
+    with observing(observer):
+        first.thread.start()
+        assert first.is_there.wait(PATIENCE_S)
+        world.now += timedelta(seconds=EXPIRES_S + 1)
+        told = succeeded(world)
+    check_recorded_once(world, told, None)
+
+
+def test_who_lost_its_claim_while_it_waited_for_the_lock_writes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(world, None)
+    lock = MemoryLake.commit_lock
+
+    @contextmanager
+    def late(self: MemoryLake, definition: Definition) -> Iterator[None]:
+        monkeypatch.undo()
+        world.now += timedelta(seconds=EXPIRES_S + 1)
+        world.store.claim(definition.table_id, "successor", someone(0))
+        with lock(self, definition):
+            yield
+
+    monkeypatch.setattr(MemoryLake, "commit_lock", late)
+    [record] = by_keys(context(world, "first")).run().records
+    assert (record.outcome, record.reason) == ("failed", "TAKEN_OVER")
+    assert len(world.disk.tables[GROUPED_TABLE].commits) == 1
+    assert world.store.intent(GROUPED_TABLE) is not None
+
+
 def test_a_predecessor_that_gives_up_too_late(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its fence has the number: the successor's rows are skipped, and nothing stays open."""
+    """Its fence has the number: what the successor completed is skipped, and it goes on with the
+    number after."""
     change(world, None)
     fence, fails = MemoryArea.fence, iter([True])
     first = Predecessor(threading.Thread(target=by_keys(context(world, "first")).run))
@@ -208,10 +257,7 @@ def test_a_predecessor_that_gives_up_too_late(
         assert first.is_there.wait(PATIENCE_S)
         world.now += timedelta(seconds=EXPIRES_S + 1)
         [record] = by_keys(context(world, "second")).run().records
-    assert (record.outcome, record.reason) == ("failed", "TAKEN_OVER")
-    assert "gave refresh 2 up" in str(record.error)
     assert world.store.intent(GROUPED_TABLE) is None
-    [record] = by_keys(context(world, "second")).run().records
     assert (record.outcome, record.strategy, record.sequence) == ("done", "keys", 3)
     assert is_right(world)
 
@@ -246,6 +292,40 @@ def test_a_refresh_by_hand_that_died_has_a_successor(
     assert looks.ask() == []
 
 
+def test_what_stays_open_is_tried_later_and_later(world: World) -> None:
+    """Whoever looks finds it left open each time, and nothing about the table tells it to wait."""
+    leave_to_people(world)
+    change(world, None)
+    looks = Worker(context(world), slots=1, say=print)
+
+    def dies(step: AnyStep, _table: str) -> None:
+        if step is Step.INTENDED:
+            raise KeyboardInterrupt
+
+    def kept_away(step: AnyStep, table: str) -> None:
+        if step is Step.LOCKED:
+            raise Held("another one is at it", reason=Reason.TAKEN_OVER, about=table)
+
+    with observing(dies), pytest.raises(KeyboardInterrupt):
+        by_keys(context(world, "by hand")).run()
+    assert looks.ask() == [GROUPED_TABLE]
+    waits = []
+    with observing(kept_away):
+        for _ in range(3):
+            assert looks._once()
+            assert looks.ask() == []
+            assert not looks._once()
+            [waiting] = world.store.pending()
+            assert waiting.not_before is not None
+            waits.append((waiting.not_before - world.now).total_seconds())
+            world.now = waiting.not_before
+    assert waits == [10, 20, 40]
+    assert looks._once()
+    assert world.store.intent(GROUPED_TABLE) is None
+    assert world.store.pending() == []
+    assert is_right(world)
+
+
 def test_a_table_that_is_dropped_under_its_coordinator_leaves_nothing_open(world: World) -> None:
     change(world, SLICES)
 
@@ -253,7 +333,7 @@ def test_a_table_that_is_dropped_under_its_coordinator_leaves_nothing_open(world
         if step is SliceStep.SHARED and table.endswith("child"):
             world.now += timedelta(seconds=EXPIRES_S + 1)
             claim = world.store.claim("child", "drop", someone(0))
-            world.store.delete_table("child", claim)
+            world.store.delete_tables(["child"], [claim])
 
     with observing(drops):
         refresh = GraphRefresh(

@@ -154,9 +154,9 @@ def test_who_lost_the_claim_deletes_no_table(store: Store) -> None:
     expire(store, lost)
     new = store.claim(lost.table_id, "r", make.claimant(2))
     with pytest.raises(Held) as caught:
-        store.delete_table(lost.table_id, lost)
+        store.delete_tables([lost.table_id], [lost])
     assert caught.value.reason is Reason.TAKEN_OVER
-    store.delete_table(lost.table_id, new)
+    store.delete_tables([new.table_id], [new])
     assert store.tables() == []
 
 

@@ -145,10 +145,10 @@ def test_the_history_of_dropped_tables_is_swept(store: Store, hoarder: Store) ->
             tell(hoarder, seen(store, hours, table_id=f"id-{table}", table=make.name(table)))
     store.enter(make.claimant())
     assert count(store, schema.refresh_history) == 6  # they are all there still
-    hoarder.delete_table("id-one")
+    hoarder.delete_tables(["id-one"])
     assert len(store.history("id-one")) == 2
     store.enter(make.claimant(2))
     assert len(store.history("id-one")) == 1
-    store.delete_table("id-two")
+    store.delete_tables(["id-two"])
     assert len(store.history("id-two")) == 1
     assert len(store.history("id-three")) == 2

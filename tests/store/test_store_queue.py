@@ -161,7 +161,7 @@ def test_who_lost_the_claim_withdraws_nothing(store: Store, table: str) -> None:
 def test_a_dropped_table_takes_its_request_along(store: Store, table: str) -> None:
     store.request(make.request())
     claim, found = claimed(store)
-    store.delete_table(table)
+    store.delete_tables([table])
     assert store.pending() == []
     assert not store.finish(claim, found)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,7 +15,8 @@ from dynamic_tables.errors import Held, InvalidInput, Refused
 from dynamic_tables.model import Status, utc_now
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
-from dynamic_tables.store import Claim, Registered, Store
+from dynamic_tables.store import Claim, Registered, Store, tables
+from dynamic_tables.store.engine import writing
 
 HOSTILE = "a'b\"c`d;-- \\ %s :x ? {} \u00e4\u6f22\U0001f600\n\t.z"
 
@@ -115,7 +118,7 @@ def test_renaming_to_a_taken_name_is_refused(store: Store, claim: Claim) -> None
 
 
 def test_a_change_of_a_dropped_table_is_refused(store: Store, claim: Claim) -> None:
-    store.delete_table(claim.table_id)
+    store.delete_tables([claim.table_id])
     with pytest.raises(Held) as caught:
         store.update_definition(claim, make.definition(revision=2))
     assert caught.value.reason is Reason.TAKEN_OVER
@@ -127,26 +130,64 @@ def test_a_parent_stays_as_long_as_it_has_children(store: Store) -> None:
     store.create_table(parent)
     store.create_table(child)
     with pytest.raises(Refused) as caught:
-        store.delete_table(parent.table_id)
+        store.delete_tables([parent.table_id])
     assert caught.value.reason is Reason.HAS_CHILDREN
     assert "sales.child" in caught.value.message
-    store.delete_table(child.table_id)
-    store.delete_table(parent.table_id)
+    store.delete_tables([child.table_id])
+    store.delete_tables([parent.table_id])
     assert store.tables() == []
+
+
+def test_tables_go_together_or_not_at_all(store: Store) -> None:
+    """One that a new child reads keeps the others."""
+    parent = make.definition("parent")
+    child = make.definition("child", parents=(parent,))
+    both = [parent.table_id, child.table_id]
+    store.create_table(parent)
+    store.create_table(child)
+    store.create_table(make.definition("grandchild", parents=(child,)))
+    with pytest.raises(Refused) as caught:
+        store.delete_tables(both)
+    assert (caught.value.reason, caught.value.about) == (Reason.HAS_CHILDREN, "sales.child")
+    assert "sales.grandchild" in caught.value.message
+    assert len(store.tables()) == 3
+    store.delete_tables(["id-grandchild"])
+    held = [store.claim(table_id, "drop", make.claimant()) for table_id in both]
+    store.release(held[1])
+    with pytest.raises(Held):
+        store.delete_tables(both, held)
+    assert len(store.tables()) == 2
+    held[1] = store.claim(child.table_id, "drop", make.claimant())
+    store.delete_tables(both, held)
+    assert store.tables() == []
+
+
+def test_a_child_whose_create_has_not_ended_is_waited_for(store: Store, table: str) -> None:
+    child = make.definition("child", parents=(make.definition(),))
+    with ThreadPoolExecutor(1) as pool:
+        with writing(store._engine) as connection:
+            tables.create(connection, child)
+            dropping = pool.submit(store.delete_tables, [table])
+            time.sleep(0.2)  # long enough that it comes to the table, or it would be no test
+            assert not dropping.done()
+        with pytest.raises(Refused) as caught:
+            dropping.result()
+    assert caught.value.reason is Reason.HAS_CHILDREN
+    assert len(store.tables()) == 2
 
 
 def test_a_deleted_table_leaves_its_history_only(store: Store, table: str) -> None:
     claim, done = store.claim(table, "r", make.claimant()), make.record(started_at=store.now())
     store.record(claim, done, make.build(), close_intent=None, failures="keep")
     store.open_intent(claim, make.intent(2))
-    store.delete_table(table)
+    store.delete_tables([table])
     for name in ("dynamic_tables", "dependencies", "source_snapshots", "refresh_claims"):
         assert store.read_rows(name)[1] == [], name
     assert store.builds(table) == []
     assert store.intent(table) is None
     assert store.history(table) == [done]  # that of the last days, see test_store_forgetting
     with pytest.raises(InvalidInput):
-        store.delete_table(table)
+        store.delete_tables([table])
     store.create_table(make.definition())  # the name is free again
 
 
@@ -261,8 +302,8 @@ def test_hostile_text_is_only_text(store: Store) -> None:
     assert store.history(HOSTILE) == [done]
     assert store.registry_all() == [entry]
     with pytest.raises(Refused):
-        store.delete_table(parent.table_id)
-    store.delete_table(HOSTILE)
+        store.delete_tables([parent.table_id])
+    store.delete_tables([HOSTILE])
     assert [state.definition for state in store.tables()] == [parent]
 
 

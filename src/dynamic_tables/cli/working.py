@@ -65,7 +65,11 @@ def worker(run: Invocation, metrics_port: int | None) -> None:
 
 
 def _once(run: Invocation, tables: DynamicTables) -> None:
-    records = tuple(tables.worker(slots=1, say=run.note).drain())
+    log = Log(run, None)
+    made = tables.worker(slots=1, say=log.say)
+    log.when_unheard = made.stop
+    records = tuple(made.drain())
+    log.check_heard()
     report = RefreshReport(refresh_id=records[0].refresh_id if records else "", records=records)
     shown = report_text(report) if records else Text("nothing is due")
     run.show([record.as_json() for record in records], shown)
@@ -75,7 +79,7 @@ def _once(run: Invocation, tables: DynamicTables) -> None:
 
 def _work(run: Invocation, tables: DynamicTables, *, slots: int, metrics_port: int | None) -> None:
     log = Log(run, _served(tables, metrics_port))
-    made = tables.worker(slots=slots, say=run.note, tell=log.tell, hear=log.hear)
+    made = tables.worker(slots=slots, say=log.say, tell=log.tell, hear=log.hear)
     log.when_unheard = made.stop
     with _signals(made):
         run.note(f"keeping tables fresh as process {os.getpid()}; SIGTERM or Ctrl-C ends it")
@@ -116,13 +120,20 @@ class Log:
         if news.what != "waited":  # that is a figure, no event
             self._print(news.as_json(), slice_text(news))
 
+    def say(self, words: str) -> None:
+        self._try(lambda: self._run.note(words))
+
     def check_heard(self) -> None:
         if self._failed is not None:
             raise self._failed
 
     def _print(self, data: Any, shown: Text) -> None:
+        self._try(lambda: self._run.line(data, shown))
+
+    def _try(self, printing: Callable[[], None]) -> None:
+        """In whatever thread: a heartbeat must not end because nobody listens."""
         try:
-            self._run.line(data, shown)
+            printing()
         except OSError as error:
             self._failed = error
             self.when_unheard()

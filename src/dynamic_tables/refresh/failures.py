@@ -6,16 +6,14 @@ from dataclasses import replace
 
 from dynamic_tables.errors import DynamicTablesError, Held
 from dynamic_tables.model import RefreshRecord, TableState
-from dynamic_tables.reasons import BY_POLICY, Reason
+from dynamic_tables.reasons import BY_POLICY, NEVER_SUSPENDS, NOT_ABOUT_THE_TABLE, Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.refusals import engine_gone
 from dynamic_tables.store import Claim
 
 NOT_COUNTED = frozenset(
     {
-        Reason.HELD,
-        Reason.TAKEN_OVER,
-        Reason.NO_EXCLUSION,
+        *NOT_ABOUT_THE_TABLE,
         Reason.INTERRUPTED,
         Reason.UPSTREAM_FAILED,
         Reason.SUSPENDED,
@@ -47,8 +45,8 @@ def record_failure(
     store = context.store
     if store.table_by_id(record.table_id) is None:
         return record  # dropped meanwhile: nothing to record
-    full = error.reason is Reason.DISK_FULL  # it fails again and again, but for no fault of its own
-    limit = None if full else context.settings["failures_until_suspended"]
+    spared = error.reason in NEVER_SUSPENDS
+    limit = None if spared else context.settings["failures_until_suspended"]
     try:
         failures = store.record(
             claim,

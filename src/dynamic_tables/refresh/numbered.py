@@ -14,12 +14,12 @@ import logging
 from collections.abc import Callable
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import DynamicTablesError, Held, RefreshError
+from dynamic_tables.errors import DynamicTablesError, RefreshError
 from dynamic_tables.lake.base import Commit, Stamp, WorkArea
 from dynamic_tables.model import Intent
-from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.facts import is_ours
+from dynamic_tables.refresh.refusals import taken_over
 from dynamic_tables.refresh.states import FENCE, is_fence
 from dynamic_tables.steps import Step
 from dynamic_tables.store import Claim
@@ -45,29 +45,34 @@ class NumberedCommits:
         *,
         strategy: str,
         base: int,
-    ) -> Commit:
-        """Write the intent's one commit, or find that a predecessor did; raises if neither
-        stands."""
+    ) -> Commit | None:
+        """Write the intent's one commit, or find that a predecessor did. None: a predecessor's
+        fence took the number, and the intent is dropped. Raises if neither stands."""
         stamp = self._stamp(intent, strategy, base)
         try:
             with self._lake.commit_lock(definition):
+                self._check_kept(definition, intent)  # who waited for the lock may have lost it
                 self._reached(Step.LOCKED)
                 write(stamp)
             self._reached(Step.COMMITTED)
         except (RefreshError, *self._lake.faults) as error:
             commit = self.landed(definition, intent.sequence, base)
             if commit is None:
-                raise self.abandoned(error, definition, intent, base) from error
+                return self.give_up(error, definition, intent, base)
         else:
             commit = self.landed(definition, intent.sequence, base)
         found = self._settled(commit, intent, definition)
-        if is_fence(found):
-            self.drop(definition, intent)
-            raise _given_up(definition, intent.sequence)
-        return found
+        if not is_fence(found):
+            return found
+        self.drop(definition, intent)
+        return None
 
     def is_own(self, commit: Commit) -> bool:
         return commit.stamp is not None and commit.stamp.writer == self._writer
+
+    def _check_kept(self, definition: Definition, intent: Intent) -> None:
+        if not self._store.heartbeat(self._claim):
+            raise taken_over(definition, f"took over refresh {intent.sequence}")
 
     def _settled(self, commit: Commit | None, intent: Intent, definition: Definition) -> Commit:
         """The commit that took the number: ours, or a predecessor's, which we are to record. A
@@ -76,7 +81,7 @@ class NumberedCommits:
             return commit
         same = commit is not None and commit.stamp and commit.stamp.refresh_id == intent.refresh_id
         if commit is None or not same or not self._store.heartbeat(self._claim):
-            raise _taken_over(definition, intent.sequence)
+            raise taken_over(definition, f"took over refresh {intent.sequence}")
         return commit
 
     def landed(self, definition: Definition, sequence: int, after: int) -> Commit | None:
@@ -98,11 +103,10 @@ class NumberedCommits:
         If a predecessor's rows came first, their commit comes back, and the intent stays open. Who
         has lost the claim leaves the number to the successor, who may be about to use it.
         """
-        if not self._store.heartbeat(self._claim):
-            raise _taken_over(definition, intent.sequence)
         stamp = self._stamp(intent, FENCE, base)
         try:
             with self._lake.commit_lock(definition):
+                self._check_kept(definition, intent)
                 area.fence(definition, stamp)
         except self._lake.faults:
             commit = self.landed(definition, intent.sequence, base)
@@ -139,25 +143,27 @@ class NumberedCommits:
             return error
         return self._lake.told(error, about=str(definition.name))
 
-    def abandoned(
+    def give_up(
         self, error: BaseException, definition: Definition, intent: Intent, base: int
-    ) -> DynamicTablesError:
-        """The write failed and n does not stand: take n away with a fence, tell what happened.
+    ) -> Commit:
+        """The write failed and n does not stand: take n away with a fence and raise what happened.
 
-        If even the fence fails, the intent stays open; the next refresh finds and settles it.
+        A predecessor's commit may come before the fence: it comes back, and is to be recorded. If
+        even the fence fails, the intent stays open; the next refresh finds and settles it.
         """
         told = self._told(error, definition)
         try:
             label = f"{intent.refresh_id} fence {definition.name}"
             with self._lake.work_area(definition, label) as area:
                 late = self.fence(area, definition, intent, base)
-            if late is not None:
-                told.add_note("its commit stands all the same; the next refresh records that")
         except (*self._lake.faults, DynamicTablesError) as second:
             told.add_note(f"the refresh stays open: {second}")
+            late = None
+        if late is not None:
+            return late
         if self.left_over is not None:
             told.add_note(self.left_over)
-        return told
+        raise told from error
 
     def _stamp(self, intent: Intent, strategy: str, base: int) -> Stamp:
         return Stamp(
@@ -171,21 +177,3 @@ class NumberedCommits:
             base=base,
             writer=self._writer,
         )
-
-
-def _taken_over(definition: Definition, sequence: int) -> Held:
-    return Held(
-        f"another process took over refresh {sequence} meanwhile; this one wrote nothing",
-        reason=Reason.TAKEN_OVER,
-        about=str(definition.name),
-        hint="`dynamic-tables history` shows what the other one did",
-    )
-
-
-def _given_up(definition: Definition, sequence: int) -> Held:
-    return Held(
-        f"another process gave refresh {sequence} up meanwhile; this one wrote nothing",
-        reason=Reason.TAKEN_OVER,
-        about=str(definition.name),
-        hint="refresh again, if there is still something to do",
-    )

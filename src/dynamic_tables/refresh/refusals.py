@@ -72,10 +72,20 @@ def engine_gone(about: str) -> InternalError:
 
 def interrupted(definition: Definition) -> RefreshError:
     return RefreshError(
-        "stopped by the user; the table is as it was",
+        "stopped; the table is as it was",
         reason=Reason.INTERRUPTED,
         about=str(definition.name),
-        hint="refresh again to go on",
+        hint="the next refresh goes on with it",
+    )
+
+
+def taken_over(definition: Definition, did: str) -> Held:
+    return Held(
+        f"another process {did} meanwhile; this one wrote nothing",
+        reason=Reason.TAKEN_OVER,
+        about=str(definition.name),
+        hint="`dynamic-tables history` shows what the other one did; refresh again, if there is"
+        " still something to do",
     )
 
 

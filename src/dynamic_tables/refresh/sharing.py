@@ -25,7 +25,7 @@ from dynamic_tables.refresh.claims import Heartbeats
 from dynamic_tables.refresh.context import Context, SliceNews
 from dynamic_tables.refresh.decide import Decision
 from dynamic_tables.refresh.parallel import LEAST_WORKERS, slices_for
-from dynamic_tables.refresh.refusals import interrupted
+from dynamic_tables.refresh.refusals import interrupted, taken_over
 from dynamic_tables.refresh.subtasks import carry_out, part_of
 from dynamic_tables.refresh.writer import TableWriter, Write
 from dynamic_tables.steps import SliceStep
@@ -113,8 +113,9 @@ class Sharing:
         except (DynamicTablesError, *self._lake.faults) as error:
             if is_left_open(error):
                 raise
-            numbers = self._writer.numbers
-            raise numbers.abandoned(error, self._definition, intent, standing.version) from error
+            # It raises, or finds a predecessor's commit, which the next refresh records.
+            self._writer.numbers.give_up(error, self._definition, intent, standing.version)
+            raise taken_over(self._definition, f"committed refresh {intent.sequence}") from error
 
     def _opened(self, area: WorkArea, split: Split, strategy: Strategy, intent: Intent) -> Intent:
         key: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import Held, RefreshError
+from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake.base import Delta, Moves, Rows, Standing, WorkArea
 from dynamic_tables.lake.slicing import Affected, Split
 from dynamic_tables.model import (
@@ -31,6 +31,7 @@ from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.decide import Decision, Facts, decide, fallen_back
 from dynamic_tables.refresh.facts import gather
 from dynamic_tables.refresh.recovery import Recovery
+from dynamic_tables.refresh.refusals import taken_over
 from dynamic_tables.refresh.sharing import Sharing
 from dynamic_tables.refresh.writer import Order, TableWriter, Write
 from dynamic_tables.steps import Step
@@ -103,12 +104,7 @@ class TableRefresh:
         )
         if changed or passed:
             what = "changed its definition" if changed else "refreshed it to a newer cut"
-            raise Held(
-                f"another process {what} meanwhile; this one wrote nothing",
-                reason=Reason.TAKEN_OVER,
-                about=str(present.name),
-                hint="refresh again, if there is still something to do",
-            )
+            raise taken_over(present, what)
 
     # Doing
 
@@ -143,7 +139,10 @@ class TableRefresh:
                 settled = replace(decision, strategy=Strategy.NO_DATA, reason=Reason.NET_EMPTY)
                 return self._no_data(state.build, settled, standing)
             intent = write.intent or self._writer.intend(standing)
-            return self._writer.commit(intent, state, standing, decision, write)
+            record = self._writer.commit(intent, state, standing, decision, write)
+        if record is None:
+            raise taken_over(self._definition, f"gave refresh {intent.sequence} up")
+        return record
 
     def _recomputed(
         self, area: WorkArea, state: TableState, standing: Standing, decision: Decision

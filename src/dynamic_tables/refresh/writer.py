@@ -141,7 +141,8 @@ class TableWriter:
         standing: Standing,
         decision: Decision,
         write: Write,
-    ) -> RefreshRecord:
+    ) -> RefreshRecord | None:
+        """Commit and record; None if a predecessor gave the intent up, which is then no more."""
         commit = self.numbers.commit(
             self.definition,
             intent,
@@ -149,6 +150,8 @@ class TableWriter:
             strategy=decision.strategy.value,
             base=standing.version,
         )
+        if commit is None:
+            return None
         self._lake.publish(self.definition)
         self.step(Step.REGISTERED)
         work = write.area.work() if self.numbers.is_own(commit) else Work()

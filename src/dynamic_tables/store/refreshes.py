@@ -31,7 +31,7 @@ from dynamic_tables.model import (
     Strategy,
     TableState,
 )
-from dynamic_tables.reasons import Reason
+from dynamic_tables.reasons import NEVER_SUSPENDS, NOT_ABOUT_THE_TABLE, Reason
 from dynamic_tables.store import claims, schema, tables
 from dynamic_tables.store.engine import now
 from dynamic_tables.store.forgetting import forget_builds, forget_refreshes
@@ -46,9 +46,6 @@ from dynamic_tables.store.records import (
     record_of,
     snapshot_rows,
 )
-
-# Who came second says nothing about the table, and must not change what the first one wrote.
-NOT_ABOUT_THE_TABLE = frozenset({Reason.HELD, Reason.TAKEN_OVER, Reason.NO_EXCLUSION})
 
 Failures = Literal["reset", "count", "keep"]
 
@@ -291,6 +288,8 @@ def _count(
 ) -> int:
     """Remember how it ended, by the database's clock: the schedules of all workers go by it."""
     before = row["failures"]
+    if row["failed_reason"] in NEVER_SUSPENDS and done.reason not in NEVER_SUSPENDS:
+        before = 0
     count = {"reset": 0, "count": before + 1, "keep": before}[failures]
     if done.outcome is Outcome.SKIPPED or done.reason in NOT_ABOUT_THE_TABLE:
         return count

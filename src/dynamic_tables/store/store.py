@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -106,16 +106,17 @@ class Store:
         with reading(self._engine) as connection:
             return tables.why_not(connection, definition)
 
-    def delete_table(self, table_id: str, claim: Claim | None = None) -> None:
-        """Forget all about a table but its history; Refused HAS_CHILDREN if others read it.
+    def delete_tables(self, table_ids: Collection[str], held: Collection[Claim] = ()) -> None:
+        """Forget all about the tables but their history.
 
-        Raises Held TAKEN_OVER, and deletes nothing, if the claim has been replaced.
+        Deletes none of them if one cannot go: Refused HAS_CHILDREN if tables that stay read it,
+        Held TAKEN_OVER if a claim that was `held` has been replaced.
         """
         with writing(self._engine) as connection:
-            row = tables.lock(connection, table_id)
-            if claim is not None:
-                claims.check(connection, claim, row["name"])
-            tables.drop(connection, table_id)
+            names = tables.lock_to_drop(connection, table_ids)
+            for claim in held:
+                claims.check(connection, claim, names[claim.table_id])
+            tables.drop(connection, names)
             forget_dropped(connection, self._history_days)
 
     def tables(self) -> list[TableState]:

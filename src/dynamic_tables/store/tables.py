@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -114,37 +114,62 @@ def why_not(connection: Connection, definition: Definition) -> InvalidInput | In
     )
 
 
-def drop(connection: Connection, table_id: str) -> None:
-    """Delete the table and all that belongs to it, except its history."""
-    row = lock(connection, table_id)  # from here on nobody can become its child
-    children = connection.scalars(
-        select(_tables.c.name)
-        .join(_dependencies, _dependencies.c.table_id == _tables.c.table_id)
-        .where(_dependencies.c.dynamic_id == table_id)
+def lock_to_drop(connection: Connection, table_ids: Collection[str]) -> dict[str, str]:
+    """The names of the tables by id. They are locked with their keys: a child whose CREATE has not
+    ended is waited for, and seen then."""
+    mine = select(_tables.c.table_id, _tables.c.name).where(_tables.c.table_id.in_(table_ids))
+    locked = connection.execute(mine.order_by(_tables.c.table_id).with_for_update())
+    names = {row.table_id: row.name for row in locked}
+    for table_id in table_ids:
+        if table_id not in names:
+            raise _unknown(table_id)
+    return names
+
+
+def drop(connection: Connection, names: Mapping[str, str]) -> None:
+    """Delete tables that are locked and all that belongs to them, except their history."""
+    _check_unread(connection, names)
+    ours = _dependencies.c.table_id.in_(names)
+    connection.execute(delete(_dependencies).where(ours))  # in whatever order the tables go then
+    connection.execute(delete(_tables).where(_tables.c.table_id.in_(names)))
+
+
+def _check_unread(connection: Connection, names: Mapping[str, str]) -> None:
+    """By tables that stay."""
+    found = (
+        select(_dependencies.c.dynamic_id, _tables.c.name)
+        .join(_tables, _dependencies.c.table_id == _tables.c.table_id)
+        .where(_dependencies.c.dynamic_id.in_(names), _tables.c.table_id.not_in(names))
         .distinct()
         .order_by(_tables.c.name)
-    ).all()
-    if children:
+    )
+    readers = connection.execute(found).all()
+    if readers:
+        parent, _ = readers[0]
+        read, children = names[parent], [name for key, name in readers if key == parent]
         raise Refused(
             f"other dynamic tables read it: {', '.join(children)}",
             reason=Reason.HAS_CHILDREN,
-            about=row["name"],
-            hint=f"DROP DYNAMIC TABLE {row['name']} CASCADE drops them too",
+            about=read,
+            hint=f"DROP DYNAMIC TABLE {read} CASCADE drops them too",
         )
-    connection.execute(delete(_tables).where(_tables.c.table_id == table_id))
 
 
 def lock(connection: Connection, table_id: str) -> Row:
     """The row of the table, ours until the transaction ends; every write to a table begins here."""
     row = lock_if_there(connection, table_id)
     if row is None:
-        raise InvalidInput(
-            "no dynamic table has this id; it may have been dropped meanwhile",
-            reason=Reason.UNKNOWN_TABLE,
-            about=table_id,
-            hint="SHOW DYNAMIC TABLES",
-        )
+        raise _unknown(table_id)
     return row
+
+
+def _unknown(table_id: str) -> InvalidInput:
+    return InvalidInput(
+        "no dynamic table has this id; it may have been dropped meanwhile",
+        reason=Reason.UNKNOWN_TABLE,
+        about=table_id,
+        hint="SHOW DYNAMIC TABLES",
+    )
 
 
 # What those who hold the lock decide by.
@@ -152,7 +177,7 @@ _LOCKED = [
     _tables.c[name]
     for name in (
         *("name", "sequence", "version"),
-        *("status", "failures", "failed_at", "refreshed_at"),
+        *("status", "failures", "failed_at", "failed_reason", "refreshed_at"),
     )
 ]
 
