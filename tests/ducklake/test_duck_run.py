@@ -168,20 +168,43 @@ def test_what_fails_is_told_with_its_reason_and_the_way_out(lake: Path) -> None:
     assert all(line.endswith("\n") for line in lines)
 
 
-@pytest.mark.parametrize("closed", ["stdout", "stderr"])
-def test_who_is_not_listened_to_ends_in_order(lake: Path, closed: str) -> None:
-    """`run | head`: what is under way is settled, nothing stays claimed."""
+def unheard(lake: Path, closed: str, *words: str) -> subprocess.Popen[str]:
+    """The program, one stream of which nobody reads."""
     process = subprocess.Popen(
-        program(lake, "run", "--poll-s", "0.1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        program(lake, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     getattr(process, closed).close()
+    return process
+
+
+def test_whose_results_nobody_reads_ends_in_order(lake: Path) -> None:
+    """`run | head`: what is under way is settled, nothing stays claimed."""
+    process = unheard(lake, "stdout", "run", "--poll-s", "0.1")
     assert process.wait(PATIENCE_S) == 0
     with dt.connect(f"ducklake:{lake}", say=lambda _: None) as tables:
         assert tables.store.claims() == tables.store.workers() == tables.store.pending() == []
         assert tables.read("total").fetchall() == [(3,)]
+
+
+def test_whose_words_nobody_reads_works_on(lake: Path) -> None:
+    """A closed stderr: results are told as before, and SIGTERM ends it in order."""
+    process = unheard(lake, "stderr", "run", "--poll-s", "0.1")
+    assert "main.total" in line_of(process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 0
+    with dt.connect(f"ducklake:{lake}", say=lambda _: None) as tables:
+        assert tables.store.claims() == tables.store.workers() == tables.store.pending() == []
+        assert tables.read("total").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("words", "code"), [(["list"], 0), (["show", "nothing"], 2), (["show", "nothing", "--json"], 2)]
+)
+def test_who_is_not_listened_to_has_its_exit_code(
+    lake: Path, closed: str, words: list[str], code: int
+) -> None:
+    assert unheard(lake, closed, *words).wait(PATIENCE_S) == code
 
 
 def test_workers_need_a_store(lake: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
 import dynamic_tables as dt
 from dynamic_tables.lake import embedded
-from dynamic_tables.lake.faults import headline, told
+from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
+from dynamic_tables.render import Unheard, console
 from dynamic_tables.settings import load_settings
 
 
@@ -126,3 +128,15 @@ def test_executors_on_other_machines_get_copies_of_the_jars(tmp_path: Path) -> N
     assert "spark.executor.extraClassPath" not in delta("spark://host:7077")
     for master in ("local[2]", "local-cluster[2,1,1024]"):
         assert delta(master)["spark.executor.extraClassPath"] == "/here/a.jar:/here/b.jar"
+
+
+class Broken(StringIO):
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_a_reader_that_is_gone_is_no_fault_of_the_engine() -> None:
+    """`worker | head`: a broken connection is one of Spark's faults, if it is its own."""
+    with pytest.raises(Unheard) as caught:
+        console(Broken()).print("a line")
+    assert not isinstance(caught.value, SPARK_FAULTS)

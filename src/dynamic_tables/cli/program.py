@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
@@ -22,7 +23,7 @@ import click
 from dynamic_tables.cli.session import Invocation
 from dynamic_tables.errors import DynamicTablesError, InternalError, InvalidInput, RefreshFailed
 from dynamic_tables.reasons import Reason
-from dynamic_tables.render import console, error_text
+from dynamic_tables.render import Unheard, console, error_text
 from dynamic_tables.settings import SETTINGS, SettingSpec
 
 INTERRUPTED = 130
@@ -91,13 +92,15 @@ class Program(click.Group):
         """Run, tell errors in our shape, exit; click's own way has other codes and words."""
         given = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
-        sys.exit(_run(lambda: super(Program, self).main(given, *rest, **extra), given))
+        code = _run(lambda: super(Program, self).main(given, *rest, **extra), given)
+        _forget_unheard()
+        sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
         """`… | head`: nobody reads any more, which is no error; click would exit with 1."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
+        except (BrokenPipeError, Unheard):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
             return 0
 
@@ -134,16 +137,26 @@ def _run(call: Callable[[], Any], given: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  the last place before the user: no traceback there
         _tell(_unexpected(error), as_json=as_json)
         if "--debug" in given:
-            traceback.print_exc()
+            with suppress(OSError):
+                traceback.print_exc()
         return InternalError.exit_code
     return code if isinstance(code, int) else 0
 
 
 def _tell(error: DynamicTablesError, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(error.as_json(), ensure_ascii=False), err=True)
-    else:
-        console(sys.stderr).print(error_text(error), soft_wrap=True)
+    with suppress(OSError):  # nobody reads it; the exit code still tells
+        if as_json:
+            click.echo(json.dumps(error.as_json(), ensure_ascii=False), err=True)
+        else:
+            console(sys.stderr).print(error_text(error), soft_wrap=True)
+
+
+def _forget_unheard() -> None:
+    """What stderr did not take: Python would try again at its end, and change the exit code."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _exit_code(error: DynamicTablesError) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +27,7 @@ from dynamic_tables.connect import (
 from dynamic_tables.errors import SetupError
 from dynamic_tables.names import SMALL_LAKE
 from dynamic_tables.reasons import Reason
-from dynamic_tables.render import ProgressLine, console
+from dynamic_tables.render import ProgressLine, Unheard, console
 from dynamic_tables.settings import Settings, load_settings, masked
 from dynamic_tables.store import open_store
 
@@ -109,12 +109,14 @@ class Invocation:
         return self._err
 
     def note(self, text: str) -> None:
-        self.err.print(text, style="dim", soft_wrap=True)
+        """For people, if anybody is there to read it: no work ends for a word that is lost."""
+        with suppress(OSError):
+            self.err.print(text, style="dim", soft_wrap=True)
 
     def show(self, data: Any, shown: RenderableType) -> None:
         """The result of a verb: data with `--json`, else for people."""
         if self.json:
-            click.echo(strict_json(data))
+            _echo(f"{strict_json(data)}\n")
             return
         with self._aside():
             console(sys.stdout).print(shown)
@@ -123,13 +125,13 @@ class Invocation:
         """One of many results, told as soon as it is there: whole lines from any thread."""
         with self._telling:
             if self.json:
-                click.echo(strict_json(data, indent=None))
+                _echo(f"{strict_json(data, indent=None)}\n")
                 return
             screen = console(sys.stdout)
             with screen.capture() as text:
                 screen.print(shown, soft_wrap=True)
-            with self._aside():  # not by rich, which ends the process where nobody reads any more
-                click.echo(text.get(), nl=False)
+            with self._aside():
+                _echo(text.get())
 
     def _aside(self) -> AbstractContextManager[None]:
         """Without the progress line: both may be the same terminal."""
@@ -144,6 +146,13 @@ class Invocation:
             yield self._line
         finally:
             self._line.stop()
+
+
+def _echo(text: str) -> None:
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        raise Unheard from None
 
 
 def _check_no_password(flags: Mapping[str, Any]) -> None:

@@ -100,8 +100,8 @@ def _served(tables: DynamicTables, port: int | None) -> Metrics | None:
 class Log:
     """What a worker does, counted and told as it happens: a line for each refresh and slice.
 
-    Where nothing can be printed any more (`run | head`, a full disk), the worker ends as after a
-    signal: what is under way is settled first.
+    Where results cannot be printed any more (`run | head`, a full disk), the worker ends as after a
+    signal: what is under way is settled first. Words on stderr may be lost, and nothing ends.
     """
 
     def __init__(self, run: Invocation, metrics: Metrics | None) -> None:
@@ -121,19 +121,16 @@ class Log:
             self._print(news.as_json(), slice_text(news))
 
     def say(self, words: str) -> None:
-        self._try(lambda: self._run.note(words))
+        self._run.note(words)
 
     def check_heard(self) -> None:
         if self._failed is not None:
             raise self._failed
 
     def _print(self, data: Any, shown: Text) -> None:
-        self._try(lambda: self._run.line(data, shown))
-
-    def _try(self, printing: Callable[[], None]) -> None:
-        """In whatever thread: a heartbeat must not end because nobody listens."""
+        """In whatever thread: a slot must not end because nobody listens."""
         try:
-            printing()
+            self._run.line(data, shown)
         except OSError as error:
             self._failed = error
             self.when_unheard()

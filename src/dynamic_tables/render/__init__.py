@@ -7,6 +7,7 @@ User text is never read as markup: consoles come from `console`, which turns mar
 from __future__ import annotations
 
 from dynamic_tables.render.basics import (
+    Unheard,
     console,
     error_text,
     frame_table,
@@ -30,6 +31,7 @@ from dynamic_tables.render.tables import explanation_text, state_json, table_det
 
 __all__ = [
     "ProgressLine",
+    "Unheard",
     "console",
     "declared_text",
     "error_text",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
@@ -21,10 +22,26 @@ LONG_S = 100.0  # seconds from which minutes read better
 Cell = str | Text
 
 
+class Unheard(OSError):
+    """Nobody reads what is printed any more. No BrokenPipeError: an engine that dies raises such
+    ones, too."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EPIPE, "nobody reads the output any more")
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        """Whoever prints decides what that means; rich would end the process, or one thread of it,
+        and silence stdout whichever stream broke."""
+        self.quiet = True  # else all that could not be printed is kept, and tried again
+        raise Unheard
+
+
 def console(file: TextIO) -> Console:
     """A console on which text is what it is: `[a]` in a table name is no markup."""
     width = None if file.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Console(file=file, markup=False, highlight=False, emoji=False, width=width)
+    return _Console(file=file, markup=False, highlight=False, emoji=False, width=width)
 
 
 def grid(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
