@@ -12,7 +12,7 @@ from dynamic_tables.refresh.run import new_refresh_id
 from dynamic_tables.schedule import JUDGED_BY, Pace, Schedule, Sighting, expected_s
 from dynamic_tables.store import WantedRefresh
 
-SCHEDULED = "schedule"  # the trigger in history
+SCHEDULED, RECOVERY = "schedule", "recovery"  # triggers in history
 
 
 class Asking:
@@ -77,7 +77,7 @@ def _completed(intent: Intent, seen: Freshness) -> WantedRefresh:
     return WantedRefresh(
         table_id=intent.table_id,
         refresh_id=intent.refresh_id,
-        trigger=SCHEDULED,
+        trigger=RECOVERY,
         cut=intent.cut,
         behind_since=seen.behind_since[intent.table_id],
     )

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
-from dynamic_tables.asking import Asking
+from dynamic_tables.asking import RECOVERY, Asking
 from dynamic_tables.errors import DynamicTablesError, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Action, Outcome, RefreshRecord, TableState
@@ -287,8 +287,11 @@ class Worker:
             cut=wanted.cut,
             behind_since=behind,
             claim=claim,
+            only_recover=wanted.trigger == RECOVERY,
         )
         try:
+            if request.only_recover and self._store.intent(wanted.table_id) is None:
+                return ()  # others have completed it meanwhile
             refresh = GraphRefresh(self._context, request, self._hearts, self._stop)
             return refresh.run().records
         except DynamicTablesError as error:  # it did not come as far as to the table
@@ -326,11 +329,14 @@ class Worker:
     ) -> None:
         """End the request, or leave it to others; what waits for a table that failed is told."""
         mine = next((record for record in records if record.table_id == wanted.table_id), None)
-        if mine is not None and (mine.reason in GIVEN_BACK or self._stays_open(mine)):
+        if mine is not None and mine.reason in GIVEN_BACK:
             self._hand_back(claim, wanted, mine)
             return
         if mine is not None and mine.outcome is not Outcome.DONE:
             self._fail_below(claim, mine)
+        if mine is not None and self._stays_open(mine):
+            self._hand_back(claim, wanted, mine)
+            return
         self._store.finish(claim, wanted)
         self._wake_slots()
 
@@ -341,12 +347,19 @@ class Worker:
 
     def _hand_back(self, claim: Claim, wanted: PendingRefresh, mine: RefreshRecord) -> None:
         """Others go on at once with what this worker leaves because it ends; what cannot be done
-        just now would come again at once, and waits."""
+        just now would come again at once, and waits. Who lost the claim has nothing to give."""
         ends = mine.reason is Reason.INTERRUPTED and self._stop.is_set()
-        wait_s = 0.0 if ends else retry_after(wanted.returned + 1, self._pace)
-        self._store.hand_back(claim, wait_s)
+        wait_s = 0.0 if ends else self._wait_s(wanted, mine)
         when = "" if ends else f", to be taken again in {wait_s:.0f} s"
-        self._say(f"{mine.table}: handed back{when}")
+        if self._store.hand_back(claim, wait_s):
+            self._say(f"{mine.table}: handed back{when}")
+
+    def _wait_s(self, wanted: PendingRefresh, mine: RefreshRecord) -> float:
+        """Whoever keeps us away is through or gone when its claim would have expired."""
+        wait_s = retry_after(wanted.returned + 1, self._pace)
+        if mine.reason in NOT_ABOUT_THE_TABLE:
+            return min(wait_s, self._context.claimant.expires_s)
+        return wait_s
 
     def _fail_below(self, claim: Claim, above: RefreshRecord) -> None:
         states = {state.definition.table_id: state for state in self._store.tables()}

@@ -353,7 +353,7 @@ def test_who_coordinates_by_hand_and_dies_has_a_successor(world: World) -> None:
     assert [item.cut for item in world.store.pending()] == [left.cut]
     assert looks.ask() == []  # it waits already
     assert looks._once()
-    recovered = world.store.history(GROUPED_TABLE)[1]
+    recovered = world.store.history(GROUPED_TABLE)[0]
     assert (recovered.reason, recovered.cut, recovered.slices) == ("RECOVERED", left.cut, 2)
     assert world.store.intent(GROUPED_TABLE) is None
     assert is_right(world)

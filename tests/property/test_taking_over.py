@@ -7,7 +7,7 @@ The store and the refresh are the real ones, lake and clock are those of the sim
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -28,11 +28,12 @@ from test_sharing import (
 from test_worker_simulation import EXPIRES_S, World
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import Held, RefreshError
-from dynamic_tables.model import Outcome, RefreshRecord
+from dynamic_tables.errors import Held, RefreshError, RefreshFailed
+from dynamic_tables.model import Cut, Intent, Outcome, RefreshRecord
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.steps import AnyStep, SliceStep, Step, observing
+from dynamic_tables.store import WantedRefresh
 from dynamic_tables.worker import Worker
 
 PATIENCE_S = 60
@@ -76,9 +77,12 @@ class Predecessor:
 
 
 @contextmanager
-def overtaken(world: World, step: Step) -> Iterator[Predecessor]:
+def overtaken(
+    world: World, step: Step, run: Callable[[], Any] | None = None
+) -> Iterator[Predecessor]:
     """Its claim has expired when the block begins; it goes on if its successor comes as far."""
-    first = Predecessor(threading.Thread(target=by_keys(context(world, "first")).run))
+    run = run or by_keys(context(world, "first")).run
+    first = Predecessor(threading.Thread(target=run))
 
     def observer(reached: AnyStep, _table: str) -> None:
         if reached is not step:
@@ -284,7 +288,7 @@ def test_a_refresh_by_hand_that_died_has_a_successor(
     assert looks.ask() == [GROUPED_TABLE]
     assert looks.ask() == []  # it waits already
     assert looks._once()
-    recovered = world.store.history(GROUPED_TABLE)[1]
+    recovered = world.store.history(GROUPED_TABLE)[0]
     assert (recovered.reason, recovered.strategy) == ("RECOVERED", strategy)
     assert (recovered.cut, recovered.sequence) == (left.cut, left.sequence)
     assert world.store.intent(GROUPED_TABLE) is None
@@ -292,26 +296,122 @@ def test_a_refresh_by_hand_that_died_has_a_successor(
     assert looks.ask() == []
 
 
+def left_open(world: World) -> Intent:
+    """`child` was loaded, and died in the middle of a refresh by hand; its parents went on."""
+    leave_to_people(world)
+    with_parents(world).run()
+    change(world, None)
+    with observing(dying_at(Step.INTENDED, "child")), pytest.raises(KeyboardInterrupt):
+        with_parents(world).run()
+    left = world.store.intent("child")
+    assert left is not None
+    world.disk.bases["orders"].append(world.now)
+    assert by_keys(context(world)).run().ok
+    return left
+
+
+def with_parents(world: World) -> GraphRefresh:
+    return GraphRefresh(context(world), Request(table_ids=frozenset({"child"}), upstream=True))
+
+
+def dying_at(step: Step, table_id: str) -> Callable[[AnyStep, str], None]:
+    def dies(reached: AnyStep, table: str) -> None:
+        if reached is step and table.endswith(table_id):
+            raise KeyboardInterrupt
+
+    return dies
+
+
+def test_what_was_left_open_is_completed_and_no_more(world: World) -> None:
+    """Nobody asked for what its parents have become since."""
+    left = left_open(world)
+    told: list[RefreshRecord] = []
+    looks = Worker(context(world), slots=1, say=print, tell=told.append)
+    before = len(world.store.history("child"))
+    assert looks.ask() == ["child"]
+    assert looks._once()
+    recovered, *earlier = world.store.history("child")
+    assert len(earlier) == before
+    assert (recovered.reason, recovered.trigger) == ("RECOVERED", "recovery")
+    assert (recovered.cut, recovered.sequence) == (left.cut, left.sequence)
+    assert told == [recovered]
+    assert world.store.pending() == world.store.claims() == looks.ask() == []
+
+
+def test_what_others_completed_meanwhile_is_left_alone(world: World) -> None:
+    left_open(world)
+    looks = Worker(context(world), slots=1, say=print)
+    assert looks.ask() == ["child"]
+    assert with_parents(world).run().ok
+    world.disk.bases["orders"].append(world.now)
+    assert by_keys(context(world)).run().ok
+    before = world.store.history("child")
+    assert looks._once()
+    assert world.store.history("child") == before
+    assert world.store.pending() == world.store.claims() == looks.ask() == []
+
+
+def kept_away(step: AnyStep, table: str) -> None:
+    if step is Step.LOCKED and table.endswith(GROUPED_TABLE):
+        raise Held("another one is at it", reason=Reason.TAKEN_OVER, about=table)
+
+
+def test_who_lost_its_claim_has_nothing_to_hand_back(world: World) -> None:
+    """The refresh that it finds open is its successor's."""
+    change(world, None)
+    wanted = {"table_id": GROUPED_TABLE, "trigger": "schedule", "behind_since": None}
+    cut = Cut(versions={"id-orders": 1, "id-items": 0}, instant=world.now)
+    world.store.request(WantedRefresh(**wanted, refresh_id="r", cut=cut))
+    said: list[str] = []
+    worker = Worker(context(world, "first"), slots=1, say=said.append)
+    with overtaken(world, Step.LOCKED, worker._once):
+        succeeded(world)
+    assert world.store.history(GROUPED_TABLE)[-2].reason == "TAKEN_OVER"
+    assert said == []
+
+
+def test_a_table_below_one_that_stays_open_is_told(world: World) -> None:
+    """It waits for the next attempt, and nothing is said about it that is not so."""
+    change(world, None)
+    told: list[RefreshRecord] = []
+    looks = Worker(context(world), slots=1, say=print, tell=told.append)
+    assert set(looks.ask()) == {"parent", GROUPED_TABLE, "child"}
+    with observing(kept_away):
+        while looks._once():
+            pass
+    assert told[-1].table_id == "child"
+    assert [r.reason for r in told if r.table_id != "parent"] == ["TAKEN_OVER"] * 2
+    assert [item.table_id for item in world.store.pending()] == [GROUPED_TABLE]
+    check_not_failed(world, "child")
+
+
+def test_a_parent_that_was_taken_over_fails_no_child(world: World) -> None:
+    change(world, None)
+    with observing(kept_away):
+        report = with_parents(world).run()
+    assert [r.reason for r in report.failed] == ["TAKEN_OVER"] * 2
+    assert RefreshFailed(report).exit_code_for_cli == Held.exit_code
+    check_not_failed(world, "child")
+
+
+def check_not_failed(world: World, table_id: str) -> None:
+    state = world.store.table_by_id(table_id)
+    assert state is not None
+    assert (state.failures, state.failure) == (0, None)
+
+
 def test_what_stays_open_is_tried_later_and_later(world: World) -> None:
-    """Whoever looks finds it left open each time, and nothing about the table tells it to wait."""
+    """Whoever looks finds it left open each time, and nothing about the table tells it to wait. A
+    claim that stands in the way is gone when it expires."""
     leave_to_people(world)
     change(world, None)
     looks = Worker(context(world), slots=1, say=print)
-
-    def dies(step: AnyStep, _table: str) -> None:
-        if step is Step.INTENDED:
-            raise KeyboardInterrupt
-
-    def kept_away(step: AnyStep, table: str) -> None:
-        if step is Step.LOCKED:
-            raise Held("another one is at it", reason=Reason.TAKEN_OVER, about=table)
-
-    with observing(dies), pytest.raises(KeyboardInterrupt):
+    with observing(dying_at(Step.INTENDED, GROUPED_TABLE)), pytest.raises(KeyboardInterrupt):
         by_keys(context(world, "by hand")).run()
     assert looks.ask() == [GROUPED_TABLE]
     waits = []
     with observing(kept_away):
-        for _ in range(3):
+        for _ in range(5):
             assert looks._once()
             assert looks.ask() == []
             assert not looks._once()
@@ -319,7 +419,7 @@ def test_what_stays_open_is_tried_later_and_later(world: World) -> None:
             assert waiting.not_before is not None
             waits.append((waiting.not_before - world.now).total_seconds())
             world.now = waiting.not_before
-    assert waits == [10, 20, 40]
+    assert waits == [10, 20, 40, EXPIRES_S, EXPIRES_S]
     assert looks._once()
     assert world.store.intent(GROUPED_TABLE) is None
     assert world.store.pending() == []

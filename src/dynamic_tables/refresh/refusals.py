@@ -6,7 +6,7 @@ from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, Held, InternalError, RefreshError, Refused
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import RefreshRecord, TableState
-from dynamic_tables.reasons import Reason
+from dynamic_tables.reasons import NOT_ABOUT_THE_TABLE, Reason
 
 
 def suspended(state: TableState) -> Refused:
@@ -28,7 +28,7 @@ def upstream_failed(definition: Definition, record: RefreshRecord) -> DynamicTab
             about=str(definition.name),
             hint=f"ALTER DYNAMIC TABLE {record.table} RESUME",
         )
-    kept_away = record.reason in (Reason.HELD, Reason.NO_EXCLUSION)
+    kept_away = record.reason in NOT_ABOUT_THE_TABLE
     return Held(
         f"it reads {record.table}, which was not refreshed",
         reason=record.reason if kept_away else Reason.UPSTREAM_FAILED,

@@ -66,6 +66,7 @@ class Request:
     cut: Cut | None = None  # of the base tables, pinned by whoever asked; None: the newest
     behind_since: Mapping[str, datetime] = field(default_factory=dict)  # by table id
     claim: Claim | None = None  # taken with the request; whoever took it gives it back
+    only_recover: bool = False  # what was left open, if that can be done; no newer cut
 
 
 @dataclass(slots=True)
@@ -271,6 +272,7 @@ class GraphRefresh:
             forced=self._request.forced if self._is_named(plan, definition.table_id) else None,
             trigger=self._request.trigger,
             behind_since=self._behind_since(plan, definition),
+            only_recover=self._request.only_recover,
         )
 
     def _behind_since(self, plan: Plan, definition: Definition) -> datetime | None:

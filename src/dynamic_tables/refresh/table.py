@@ -72,6 +72,8 @@ class TableRefresh:
     def run(self) -> RefreshRecord:
         """Bring the table to the cut; every outcome but an error comes back as a record."""
         state = self._recovery.run()
+        if self._order.only_recover and self._writer.recovered is not None:
+            return self._writer.recovered
         self._check_still_wanted(state)
         standing = self._lake.standing(self._definition)
         # What stands is over: a worker that was paused too long may have staged something for it.

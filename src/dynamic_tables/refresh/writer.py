@@ -52,6 +52,7 @@ class Order:
     forced: Strategy | None = None
     trigger: str = "manual"
     behind_since: datetime | None = None  # the first change that the table has not read
+    only_recover: bool = False  # nobody asked for more than what an earlier one left open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,7 @@ class TableWriter:
         self.definition = order.definition  # the newest revision, once it is known
         self.numbers = NumberedCommits(context, claim, self.step)
         self.build: Build | None = None  # the state that was recorded last
+        self.recovered: RefreshRecord | None = None  # what an earlier refresh had left open
 
     def prepared(
         self,
@@ -208,7 +210,9 @@ class TableWriter:
         record = replace(record, slices=slices)
         self.keep(record, build, close_intent=intent.sequence)
         if decision.reason is Reason.RECOVERED:
-            self._tell_completed(record)  # what is returned is the record of the refresh after it
+            self.recovered = record
+            if not self.order.only_recover:  # then the record of the refresh after it is returned
+                self._tell_completed(record)
         return record
 
     def _cleared(self, intent: Intent) -> int | None:

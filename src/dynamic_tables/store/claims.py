@@ -105,10 +105,11 @@ def check(connection: Connection, claim: Claim, name: str) -> None:
     """Go on only if the claim has not been replaced; the table's row must be locked already."""
     if not stands(connection, claim):
         raise Held(
-            "another process took over this refresh meanwhile; this one records nothing",
+            "another process took the table over meanwhile; this one records nothing more",
             reason=Reason.TAKEN_OVER,
             about=name,
-            hint="`dynamic-tables history` shows what the other one did",
+            hint="`dynamic-tables show` and `history` tell how the table is now; do this again, if"
+            " there is still something to do",
         )
 
 
