@@ -15,7 +15,16 @@ from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Held
 from dynamic_tables.model import Build, Intent, RefreshRecord, Status, TableState
 from dynamic_tables.settings import HISTORY_DAYS
-from dynamic_tables.store import claims, queue, refreshes, schema, subtasks, tables, workers
+from dynamic_tables.store import (
+    claims,
+    dropping,
+    queue,
+    refreshes,
+    schema,
+    subtasks,
+    tables,
+    workers,
+)
 from dynamic_tables.store.engine import masked, now, open_engine, reading, upsert, writing
 from dynamic_tables.store.forgetting import KEPT_BUILDS, forget_dropped
 from dynamic_tables.store.migrations import migrate
@@ -97,6 +106,7 @@ class Store:
         written, if another was first or the claim has been replaced."""
         try:
             with writing(self._engine) as connection:
+                tables.lock_with_parents(connection, definition)
                 refreshes.lock_claimed(connection, claim, definition.table_id)
                 tables.change(connection, definition)
         except IntegrityError:
@@ -113,10 +123,10 @@ class Store:
         Held TAKEN_OVER if a claim that was `held` has been replaced.
         """
         with writing(self._engine) as connection:
-            names = tables.lock_to_drop(connection, table_ids)
+            names = dropping.lock(connection, table_ids)
             for claim in held:
                 claims.check(connection, claim, names[claim.table_id])
-            tables.drop(connection, names)
+            dropping.drop(connection, names)
             forget_dropped(connection, self._history_days)
 
     def tables(self) -> list[TableState]:
