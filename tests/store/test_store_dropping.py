@@ -1,20 +1,23 @@
-"""Dropping beside those who declare tables and claim slices: nobody waits in a circle."""
+"""Dropping beside those who declare tables and claim slices: nobody waits in a circle. And what was
+dropped by mistake comes back."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import store_builders as make
-from test_store_subtasks import RESULT, age, share, taken
+from test_store_subtasks import RESULT, age, share, taken, wanted
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import DynamicTablesError
+from dynamic_tables.errors import DynamicTablesError, InvalidInput
+from dynamic_tables.model import Status
 from dynamic_tables.reasons import Reason
-from dynamic_tables.store import Claim, Store, dropping, open_store, subtasks
+from dynamic_tables.store import QUERYABLE, Claim, Store, dropping, open_store, subtasks
 from dynamic_tables.store.engine import writing
 from postgres import Postgres
 
@@ -34,6 +37,13 @@ def url(postgres: Postgres) -> str:
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
     with open_store(url) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    on_server = request.param == "postgresql"
+    with open_store(request.getfixturevalue("url") if on_server else tmp_path / "s.db") as opened:
         yield opened
 
 
@@ -100,6 +110,39 @@ def test_a_drop_waits_for_who_goes_to_the_help_of_a_slow_worker(
     assert helper is not None
     assert (helper.slice_no, helper.attempt) == (slow, 1)
     assert store.tables() == store.subtasks() == []
+
+
+def test_what_was_dropped_can_be_put_back_as_it_was(both: Store) -> None:
+    """Of two tables, one; the rows of the other stay away."""
+    parent, store = make.definition(), both
+    child = make.definition("child", parents=(parent,))
+    for declared in (parent, child):
+        store.create_table(declared)
+    claim = store.claim(parent.table_id, "refresh-1", make.claimant())
+    done = make.record(started_at=store.now())
+    store.record(claim, done, make.build(), close_intent=None, failures="keep")
+    store.open_intent(claim, make.intent(2))
+    store.open_slices(claim, 2, {"strategy": "keys"}, wanted(2))
+    store.set_status(parent.table_id, Status.SUSPENDED, "by hand")
+    before, builds = rows_of(store), store.builds(parent.table_id)
+    both_ids = [parent.table_id, child.table_id]
+    dropped = store.delete_tables(both_ids)
+    assert rows_of(store)["refresh_subtasks"] == []
+    store.put_back(dropped, both_ids)
+    assert rows_of(store) == before
+    assert store.builds(parent.table_id) == builds
+    dropped = store.delete_tables(both_ids)
+    store.put_back(dropped, [parent.table_id])
+    assert [state.definition for state in store.tables()] == [parent]
+    assert store.intent(parent.table_id) is not None
+    with pytest.raises(InvalidInput) as caught:
+        store.put_back(dropped, [parent.table_id])
+    assert caught.value.reason is Reason.ALREADY_EXISTS
+
+
+def rows_of(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    """All that is kept of tables; who held them has to come again."""
+    return {name: store.read_rows(name)[1] for name in QUERYABLE if name != "refresh_claims"}
 
 
 def made_slow(store: Store, claim: Claim) -> int:

@@ -17,6 +17,7 @@ The lake is the truth, the store is its index. `lake` and `store` do not know ea
 
 from __future__ import annotations
 
+from dynamic_tables.store.dropping import Dropped
 from dynamic_tables.store.records import (
     Claim,
     Claimant,
@@ -36,6 +37,7 @@ __all__ = [
     "QUERYABLE",
     "Claim",
     "Claimant",
+    "Dropped",
     "PendingRefresh",
     "Registered",
     "SliceResult",

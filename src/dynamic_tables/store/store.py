@@ -12,8 +12,9 @@ from sqlalchemy import Engine, delete
 from sqlalchemy.exc import IntegrityError
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import Held
+from dynamic_tables.errors import Held, InvalidInput
 from dynamic_tables.model import Build, Intent, RefreshRecord, Status, TableState
+from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import HISTORY_DAYS
 from dynamic_tables.store import (
     claims,
@@ -25,6 +26,7 @@ from dynamic_tables.store import (
     tables,
     workers,
 )
+from dynamic_tables.store.dropping import Dropped
 from dynamic_tables.store.engine import masked, now, open_engine, reading, upsert, writing
 from dynamic_tables.store.forgetting import KEPT_BUILDS, forget_dropped
 from dynamic_tables.store.migrations import migrate
@@ -116,8 +118,8 @@ class Store:
         with reading(self._engine) as connection:
             return tables.why_not(connection, definition)
 
-    def delete_tables(self, table_ids: Collection[str], held: Collection[Claim] = ()) -> None:
-        """Forget all about the tables but their history.
+    def delete_tables(self, table_ids: Collection[str], held: Collection[Claim] = ()) -> Dropped:
+        """Forget all about the tables but their history; what was forgotten comes back.
 
         Deletes none of them if one cannot go: Refused HAS_CHILDREN if tables that stay read it,
         Held TAKEN_OVER if a claim that was `held` has been replaced.
@@ -126,8 +128,19 @@ class Store:
             names = dropping.lock(connection, table_ids)
             for claim in held:
                 claims.check(connection, claim, names[claim.table_id])
-            dropping.drop(connection, names)
+            dropped = dropping.drop(connection, names)
             forget_dropped(connection, self._history_days)
+            return dropped
+
+    def put_back(self, dropped: Dropped, table_ids: Collection[str]) -> None:
+        """Let these stand as they were; InvalidInput if something new is in their way."""
+        try:
+            with writing(self._engine) as connection:
+                dropping.put_back(connection, dropped, table_ids)
+        except IntegrityError:
+            raise InvalidInput(
+                "their names were taken meanwhile", reason=Reason.ALREADY_EXISTS
+            ) from None
 
     def tables(self) -> list[TableState]:
         """All tables, by name."""
