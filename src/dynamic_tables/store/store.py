@@ -247,10 +247,10 @@ class Store:
         with reading(self._engine) as connection:
             return queue.everything(connection)
 
-    def left_open(self) -> list[Intent]:
+    def left_open(self, status: Status = Status.ACTIVE) -> list[Intent]:
         """Refreshes that have begun, that nobody is at, and that nobody has asked for."""
         with reading(self._engine) as connection:
-            return queue.left_open(connection)
+            return queue.left_open(connection, status)
 
     # Slices.
 
