@@ -14,10 +14,12 @@ import uuid
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import create_engine, text
 
 UNPRIVILEGED = "nobody"
+KEYED, PASSWORD = "keyed", "gehe:im@wo/rt%25"  # a role that needs one; signs that URLs quote
 SETTINGS = "-c listen_addresses= -c max_connections=200 -c fsync=off"  # no test turns the power off
 
 
@@ -27,6 +29,10 @@ def programs() -> Path:
     assert found is not None
     assert found.origin is not None
     return Path(found.origin).parent / "pginstall" / "bin"
+
+
+def with_login(url: str, role: str, password: str) -> str:
+    return url.replace("postgres@", f"{role}:{quote(password, safe='')}@", 1)
 
 
 class Postgres:
@@ -40,7 +46,10 @@ class Postgres:
             shutil.chown(self._folder, UNPRIVILEGED)
             self._as = {"user": UNPRIVILEGED, "group": "nogroup", "extra_groups": []}
         self._run("initdb", "--auth=trust", "--username=postgres", "--no-sync", "-D", self._data)
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"local all +{KEYED} scram-sha-256\n{rules.read_text()}")
         self.start()
+        self.execute(f"CREATE ROLE {KEYED} LOGIN PASSWORD '{PASSWORD}'")
 
     def start(self) -> None:
         options = f"{SETTINGS} -c unix_socket_directories={self._folder}"
@@ -62,6 +71,12 @@ class Postgres:
         name = f"test_{uuid.uuid4().hex}"
         self.execute(f"CREATE DATABASE {name}")
         return self.url(name)
+
+    def new_keyed_database(self) -> str:
+        """The URL of an empty database whose owner needs a password, with it."""
+        url = self.new_database()
+        self.execute(f"ALTER DATABASE {url.partition('@/')[2].partition('?')[0]} OWNER TO {KEYED}")
+        return with_login(url, KEYED, PASSWORD)
 
     def execute(self, statement: str, url: str | None = None) -> list[Any]:
         """Run a statement outside of transactions."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Intent, TableState
+from dynamic_tables.refresh.abandoned import Abandoned
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.freshness import Freshness, Observer
 from dynamic_tables.refresh.run import new_refresh_id
@@ -20,10 +21,12 @@ class Asking:
 
     def __init__(self, context: Context, pace: Pace) -> None:
         self._context, self._store, self._pace = context, context.store, pace
+        self._abandoned = Abandoned(context)
 
     def ask(self) -> list[str]:
         """Queue up what is due, all of it at one cut; the ids come back, parents first."""
         self._context.catch_up()
+        self._abandoned.end()
         queued = {item.table_id for item in self._store.pending()}
         states = {state.definition.table_id: state for state in self._store.tables()}
         graph = Graph(state.definition for state in states.values())

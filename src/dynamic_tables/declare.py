@@ -4,13 +4,13 @@ the lake.
 Order matters for a crash in between. A new table is written to the store first, together with the
 claim under which it is loaded; when that expires, the next refresh finds and loads it. A changed
 definition is written to the store first, which refuses who has lost the claim; the next refresh
-brings the lake in line. So does a dropped table leave the store before the lake.
+brings the lake in line. So does a dropped table leave the store before the lake (see `removal`).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,6 +45,7 @@ from dynamic_tables.refresh.claims import Heartbeats, claimed, created
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.definitions import dynamic_sources, renamed
 from dynamic_tables.refresh.run import GraphRefresh, Request, new_refresh_id
+from dynamic_tables.removal import remove, tell_too
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim
 
@@ -123,8 +124,15 @@ class Declarations:
             return self._load(definition, claim, otherwise="nothing was created")
         except BaseException as error:  # Ctrl-C too must leave no trace of a half-made table
             self._check_kept(definition, claim, error)
-            self._remove({definition.table_id: claim}, [definition])
+            self._unmade(definition, claim, error)
             raise
+
+    def _unmade(self, definition: Definition, claim: Claim, error: BaseException) -> None:
+        try:
+            remove(self._store, self._lake, {definition.table_id: claim})
+        except DynamicTablesError as second:
+            told = f"nor could the table be taken back ({second.message})"
+            tell_too(error, f"{told}; DROP DYNAMIC TABLE {definition.name}")
 
     def _check_kept(self, definition: Definition, claim: Claim, error: BaseException) -> None:
         """Who was taken for dead while it loaded a table takes nothing back: a successor goes on,
@@ -230,18 +238,6 @@ class Declarations:
             raise RefreshFailed(report, hint=hint)
         return report
 
-    def _remove(self, held: Mapping[str, Claim], definitions: Sequence[Definition]) -> None:
-        """Definitions, names and files go, children first; the store refuses all or none, if
-        somebody reads one of them. What the lake keeps of one must not keep the others."""
-        self._store.delete_tables(held, held.values())
-        with ExitStack() as going:
-            for definition in reversed(definitions):
-                going.callback(self._erase, definition)
-
-    def _erase(self, definition: Definition) -> None:
-        self._lake.unpublish(definition)
-        self._lake.erase(definition)
-
     # CREATE OR ALTER, CREATE OR REPLACE, ALTER
 
     def _redefine(self, existing: TableState, statement: CreateStatement) -> Declared:
@@ -346,9 +342,7 @@ class Declarations:
             self._store.update_definition(claim, back)
         except DynamicTablesError as second:
             told = f"nor could its definition be taken back ({second.message})"
-            error.add_note(told)
-            if isinstance(error, DynamicTablesError):
-                error.hint = f"{told}; DESCRIBE DYNAMIC TABLE {old.name} shows it"
+            tell_too(error, f"{told}; DESCRIBE DYNAMIC TABLE {old.name} shows it")
             return None
         return back
 
@@ -383,7 +377,8 @@ class Declarations:
     def drop(self, state: TableState, *, cascade: bool) -> list[TableName]:
         """The table, and with CASCADE everything that reads it, children first.
 
-        All of them are held before they go together: a refusal leaves everything as it was.
+        All of them are held before they go together: a refusal leaves everything as it was. What
+        the lake does not let go stays, and what it reads (see `removal`).
         """
         graph = self._graph()
         table_id = state.definition.table_id
@@ -405,7 +400,7 @@ class Declarations:
                 )
                 for definition in wanted
             }
-            self._remove(held, wanted)
+            remove(self._store, self._lake, held)
         return [definition.name for definition in wanted]
 
 

@@ -123,7 +123,7 @@ class _FromStore(Collector):
         yield from _families()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        up, lag, target, within, due, queue, workers = _families()
+        up, lag, age, target, within, due, queue, workers = _families()
         try:
             lags = self._tables.lags()
             queued, alive = self._tables.store.pending(), self._tables.store.workers()
@@ -139,13 +139,14 @@ class _FromStore(Collector):
             next_ = found.next_refresh
             for family, value in (
                 (lag, found.behind_s),
+                (age, found.seen_s),
                 (target, found.target_s),
                 (within, found.within),
                 (due, next_.timestamp() if next_ is not None else None),
             ):
                 if value is not None:
                     family.add_metric(name, value)
-        yield from (up, lag, target, within, due, queue, workers)
+        yield from (up, lag, age, target, within, due, queue, workers)
 
 
 def _families() -> tuple[GaugeMetricFamily, ...]:
@@ -155,6 +156,7 @@ def _families() -> tuple[GaugeMetricFamily, ...]:
     return (
         gauge("store_up", "Whether the store answers."),
         gauge("lag_seconds", "How far a table is behind its base tables.", "table"),
+        gauge("lag_age_seconds", "How long ago somebody looked how far it is behind.", "table"),
         gauge("target_lag_seconds", "How far it may be behind.", "table"),
         gauge("within_target_ratio", "Share of the last day within the target.", "table"),
         gauge("next_refresh_timestamp_seconds", "When a table is refreshed next.", "table"),

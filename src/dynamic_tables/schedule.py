@@ -245,7 +245,7 @@ class Lag:
     target_s: float | None  # None: no contract
     behind_s: float | None  # at the last look, and since; None: nobody has looked yet
     seen_s: float | None  # how long ago somebody looked: a schedule, or a refresh
-    within: float | None  # share of the time within the target; None: no target
+    within: float | None  # share of the time within the target; None: no target, or not known
     next_refresh: datetime | None  # None: nothing to read, or nothing asks for it
 
     def as_json(self) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def lag_of(
     if state.seen_at is not None:
         seen = max((now - state.seen_at).total_seconds(), 0.0)
         behind = 0.0 if since is None else max((now - since).total_seconds(), 0.0)
-    if target is not None:
+    if target is not None and seen is not None:
         if since is not None:
             late = [*late, (since + timedelta(seconds=target), now)]
         within = share_within(late, max(state.created_at, now - WATCHED), now)

@@ -99,6 +99,19 @@ def test_the_figures_are_those_of_the_refresh(tables: dt.DynamicTables, metrics:
     assert (value("queue_length"), value("workers_alive"), value("store_up")) == (0, 0, 1)
 
 
+def test_what_nobody_has_looked_at_is_not_told(tables: dt.DynamicTables, metrics: Metrics) -> None:
+    def value(name: str, table: str) -> float | None:
+        return metrics.registry.get_sample_value(f"{PREFIX}_{name}", {"table": table})
+
+    flags = {"target_lag": "1 hour", "initialize": "ON_SCHEDULE"}
+    tables.create("unseen", "SELECT amount FROM orders", **flags)
+    assert value("target_lag_seconds", "main.unseen") == 3600
+    for name in ("lag_seconds", "lag_age_seconds", "within_target_ratio"):
+        assert value(name, "main.unseen") is None, name
+        assert value(name, "main.slow") is not None, name
+    tables.drop("unseen")
+
+
 def test_slices_are_counted(tables: dt.DynamicTables, metrics: Metrics) -> None:
     def value(name: str) -> float | None:
         return metrics.registry.get_sample_value(f"{PREFIX}_{name}", {"table": "main.total"})

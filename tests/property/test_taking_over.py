@@ -29,7 +29,7 @@ from test_worker_simulation import EXPIRES_S, World
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Held, RefreshError, RefreshFailed
-from dynamic_tables.model import Cut, Intent, Outcome, RefreshRecord
+from dynamic_tables.model import Cut, Intent, Outcome, RefreshRecord, Status
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.steps import AnyStep, SliceStep, Step, observing
@@ -424,6 +424,72 @@ def test_what_stays_open_is_tried_later_and_later(world: World) -> None:
     assert world.store.intent(GROUPED_TABLE) is None
     assert world.store.pending() == []
     assert is_right(world)
+
+
+@pytest.mark.parametrize("step", [SliceStep.SHARED, Step.COMMITTED])
+def test_a_suspended_table_keeps_nothing_of_a_coordinator_that_died(
+    world: World, step: AnyStep
+) -> None:
+    """Its number is given up, or its commit recorded; the next refresh comes when it is resumed."""
+    change(world, SLICES)
+    looks = Worker(context(world), slots=1, say=print)
+
+    def dies(reached: AnyStep, _table: str) -> None:
+        if reached is step:
+            world.store.set_status(GROUPED_TABLE, Status.SUSPENDED, "by hand")
+            looks.ask()
+            assert world.store.intent(GROUPED_TABLE) is not None  # somebody is at it
+            raise KeyboardInterrupt
+
+    with observing(dies), pytest.raises(KeyboardInterrupt):
+        by_keys(context(world, "by hand")).run()
+    assert world.store.subtasks(GROUPED_TABLE) != []
+    versions = len(world.disk.tables[GROUPED_TABLE].commits)
+    assert GROUPED_TABLE not in looks.ask()
+    assert GROUPED_TABLE not in looks.ask()
+    assert world.store.intent(GROUPED_TABLE) is None
+    assert world.store.subtasks() == world.store.claims() == []
+    assert not world.disk.staged.get(GROUPED_TABLE)
+    given_up = step is SliceStep.SHARED
+    commits = world.disk.tables[GROUPED_TABLE].commits
+    assert len(commits) == versions + given_up
+    state = world.store.table_by_id(GROUPED_TABLE)
+    assert state is not None
+    assert state.status is Status.SUSPENDED
+    world.store.set_status(GROUPED_TABLE, Status.ACTIVE)
+    [record] = by_keys(context(world)).run().records
+    done = ("done", "keys", 3) if given_up else ("done", "no_data", 2)
+    assert (record.outcome, record.strategy, record.sequence) == done
+    assert is_right(world)
+
+
+def test_what_cannot_be_given_up_is_tried_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(world, SLICES)
+
+    def dies(reached: AnyStep, _table: str) -> None:
+        if reached is SliceStep.SHARED:
+            raise KeyboardInterrupt
+
+    with observing(dies), pytest.raises(KeyboardInterrupt):
+        by_keys(context(world, "by hand")).run()
+    world.store.set_status(GROUPED_TABLE, Status.SUSPENDED, "by hand")
+    tried = []
+
+    def fails(_area: MemoryArea, definition: Definition, _stamp: Any) -> None:
+        tried.append(definition.table_id)
+        raise OSError("no")
+
+    looks = Worker(context(world), slots=1, say=print)
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryArea, "fence", fails)
+        looks.ask()
+        looks.ask()
+    assert tried == [GROUPED_TABLE]
+    assert world.store.intent(GROUPED_TABLE) is not None
+    Worker(context(world), slots=1, say=print).ask()
+    assert world.store.intent(GROUPED_TABLE) is None
 
 
 def test_a_table_that_is_dropped_under_its_coordinator_leaves_nothing_open(world: World) -> None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import store_builders as make
@@ -30,7 +31,7 @@ from dynamic_tables.settings import load_settings
 from dynamic_tables.store import Claim, Store, open_store, schema, server
 from dynamic_tables.store.engine import open_engine, reading
 from dynamic_tables.store.migrations import MIGRATIONS, migrate, stored_version
-from postgres import Postgres
+from postgres import KEYED, PASSWORD, Postgres, with_login
 
 GOLDEN = Path(__file__).with_name("golden_schema_1.sql")
 
@@ -333,9 +334,9 @@ def test_doctor_goes_by_the_stores_clock(
 def test_missing_rights_are_named_and_the_password_is_not(postgres: Postgres) -> None:
     url = postgres.new_database()
     open_store(url).close()
-    postgres.execute("CREATE ROLE guest LOGIN PASSWORD 's3cret'")
+    postgres.execute(f"CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}' IN ROLE {KEYED}")
     postgres.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO guest", url)
-    guest = url.replace("postgres@", "guest:s3cret@")
+    guest = with_login(url, "guest", PASSWORD)
     with open_store(guest) as store:
         missing = store.server().missing
         assert "CREATE on schema public" in missing
@@ -343,4 +344,6 @@ def test_missing_rights_are_named_and_the_password_is_not(postgres: Postgres) ->
         with pytest.raises(SetupError) as caught:
             store.create_table(make.definition())
         assert caught.value.reason is Reason.NO_PERMISSION
-        assert "s3cret" not in f"{caught.value}{store!r}{store.url}{missing}"
+        said = f"{caught.value}{store!r}{store.url}{missing}"
+        assert PASSWORD not in said
+        assert quote(PASSWORD, safe="") not in said

@@ -174,6 +174,7 @@ def test_a_child_whose_create_has_not_ended_is_waited_for(store: Store, table: s
         with pytest.raises(Refused) as caught:
             dropping.result()
     assert caught.value.reason is Reason.HAS_CHILDREN
+    assert caught.value.hint == "it was created meanwhile; repeat the statement"  # not: CASCADE
     assert len(store.tables()) == 2
 
 

@@ -158,6 +158,13 @@ def test_the_share_of_the_last_day_within_the_target(
     assert lag_of(world.graph, young, world.schedule, since, NOW).within == 0.75
 
 
+def test_before_the_first_look_nothing_is_known(world: World) -> None:
+    world.table("t", target_lag="1 minute")
+    state = replace(world.sightings["t"].state, created_at=NOW - timedelta(days=9))
+    lag = lag_of(world.graph, state, world.schedule, [], NOW)
+    assert (lag.target_s, lag.behind_s, lag.seen_s, lag.within) == (60, None, None, None)
+
+
 def test_what_is_due_takes_its_ancestors_along(world: World) -> None:
     world.table("root")
     world.table("middle", dynamic=("root",), target_lag="DOWNSTREAM")

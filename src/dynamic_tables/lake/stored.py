@@ -11,7 +11,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from dynamic_tables.definition import Definition, InParts
-from dynamic_tables.errors import InternalError, InvalidInput, Refused, SetupError
+from dynamic_tables.errors import (
+    InternalError,
+    InvalidInput,
+    RefreshError,
+    Refused,
+    SetupError,
+)
 from dynamic_tables.lake import catalog, jvm, parts, pieces, snapshots, transaction
 from dynamic_tables.lake.base import Layout, Standing
 from dynamic_tables.lake.committing import in_order
@@ -260,7 +266,13 @@ class StoredTables(ShownTables):
                 about=definition.location,
             )
         path, files = jvm.hadoop_path(self.spark, definition.location)
-        files.delete(path, True)
+        if not files.delete(path, True) and files.exists(path):  # a local one says so, no more
+            raise RefreshError(
+                f"{definition.location} cannot be deleted",
+                reason=Reason.NO_PERMISSION,
+                about=str(definition.name),
+                hint="give this user write access to the folder",
+            )
 
     def _stored_id(self, location: str) -> str | None:
         return snapshots.table_property(self._snapshot_at(location), PROPERTY_ID)

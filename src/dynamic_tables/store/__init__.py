@@ -7,7 +7,7 @@ The lake is the truth, the store is its index. `lake` and `store` do not know ea
     schema.py      the tables and the invariants that the database itself holds
     sql/           the migrations, one file each; migrations.py runs those that are missing
     records.py     rows <-> values
-    tables.py      definitions, dependencies, status, the registry
+    tables.py      definitions, dependencies, status, the registry; dropping.py: DROP
     claims.py      who refreshes what
     subtasks.py    slices of one refresh that several workers share
     queue.py       what is to be refreshed; workers.py: who is there; waking.py: sleeping till then
@@ -17,6 +17,7 @@ The lake is the truth, the store is its index. `lake` and `store` do not know ea
 
 from __future__ import annotations
 
+from dynamic_tables.store.dropping import Dropped
 from dynamic_tables.store.records import (
     Claim,
     Claimant,
@@ -36,6 +37,7 @@ __all__ = [
     "QUERYABLE",
     "Claim",
     "Claimant",
+    "Dropped",
     "PendingRefresh",
     "Registered",
     "SliceResult",

@@ -153,12 +153,12 @@ def withdraw(connection: Connection, claim: Claim, table_ids: Sequence[str]) -> 
     return set(connection.scalars(gone.returning(_pending.c.table_id)))
 
 
-def left_open(connection: Connection) -> list[Intent]:
-    """Refreshes of active tables that nobody is at, and that no request brings back."""
+def left_open(connection: Connection, status: Status) -> list[Intent]:
+    """Refreshes of tables with this status that nobody is at, and that no request brings back."""
     held = select(_claims.c.table_id).where(_claims.c.expires_at > database_now())
-    active = select(_tables.c.table_id).where(_tables.c.status == Status.ACTIVE.value)
+    theirs = select(_tables.c.table_id).where(_tables.c.status == status.value)
     found = select(_intents).where(
-        _intents.c.table_id.in_(active),
+        _intents.c.table_id.in_(theirs),
         _intents.c.table_id.not_in(held),
         _intents.c.table_id.not_in(select(_pending.c.table_id)),
     )

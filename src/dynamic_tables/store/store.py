@@ -12,10 +12,21 @@ from sqlalchemy import Engine, delete
 from sqlalchemy.exc import IntegrityError
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import Held
+from dynamic_tables.errors import Held, InvalidInput
 from dynamic_tables.model import Build, Intent, RefreshRecord, Status, TableState
+from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import HISTORY_DAYS
-from dynamic_tables.store import claims, queue, refreshes, schema, subtasks, tables, workers
+from dynamic_tables.store import (
+    claims,
+    dropping,
+    queue,
+    refreshes,
+    schema,
+    subtasks,
+    tables,
+    workers,
+)
+from dynamic_tables.store.dropping import Dropped
 from dynamic_tables.store.engine import masked, now, open_engine, reading, upsert, writing
 from dynamic_tables.store.forgetting import KEPT_BUILDS, forget_dropped
 from dynamic_tables.store.migrations import migrate
@@ -97,6 +108,7 @@ class Store:
         written, if another was first or the claim has been replaced."""
         try:
             with writing(self._engine) as connection:
+                tables.lock_with_parents(connection, definition)
                 refreshes.lock_claimed(connection, claim, definition.table_id)
                 tables.change(connection, definition)
         except IntegrityError:
@@ -106,18 +118,29 @@ class Store:
         with reading(self._engine) as connection:
             return tables.why_not(connection, definition)
 
-    def delete_tables(self, table_ids: Collection[str], held: Collection[Claim] = ()) -> None:
-        """Forget all about the tables but their history.
+    def delete_tables(self, table_ids: Collection[str], held: Collection[Claim] = ()) -> Dropped:
+        """Forget all about the tables but their history; what was forgotten comes back.
 
         Deletes none of them if one cannot go: Refused HAS_CHILDREN if tables that stay read it,
         Held TAKEN_OVER if a claim that was `held` has been replaced.
         """
         with writing(self._engine) as connection:
-            names = tables.lock_to_drop(connection, table_ids)
+            names = dropping.lock(connection, table_ids)
             for claim in held:
                 claims.check(connection, claim, names[claim.table_id])
-            tables.drop(connection, names)
+            dropped = dropping.drop(connection, names)
             forget_dropped(connection, self._history_days)
+            return dropped
+
+    def put_back(self, dropped: Dropped, table_ids: Collection[str]) -> None:
+        """Let these stand as they were; InvalidInput if something new is in their way."""
+        try:
+            with writing(self._engine) as connection:
+                dropping.put_back(connection, dropped, table_ids)
+        except IntegrityError:
+            raise InvalidInput(
+                "their names were taken meanwhile", reason=Reason.ALREADY_EXISTS
+            ) from None
 
     def tables(self) -> list[TableState]:
         """All tables, by name."""
@@ -224,10 +247,10 @@ class Store:
         with reading(self._engine) as connection:
             return queue.everything(connection)
 
-    def left_open(self) -> list[Intent]:
+    def left_open(self, status: Status = Status.ACTIVE) -> list[Intent]:
         """Refreshes that have begun, that nobody is at, and that nobody has asked for."""
         with reading(self._engine) as connection:
-            return queue.left_open(connection)
+            return queue.left_open(connection, status)
 
     # Slices.
 

@@ -7,7 +7,7 @@ a second attempt at the same slice, and the first result wins (a unique index se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -252,6 +252,14 @@ def fail(connection: Connection, subtask: Subtask, reason: str, error: str, *, f
     failed = connection.execute(update(_subtasks).where(_same(subtask)).values(**after, **told))
     wake_others(connection)
     return failed.rowcount == 1
+
+
+def forget(connection: Connection, table_ids: Collection[str]) -> None:
+    """Before their intents: who claims a slice holds its row, and looks at the intent after it."""
+    mine = _subtasks.c.table_id.in_(table_ids)
+    key = (_subtasks.c.table_id, _subtasks.c.slice_no, _subtasks.c.attempt)
+    connection.execute(select(*key).where(mine).order_by(*key).with_for_update(key_share=True))
+    connection.execute(delete(_subtasks).where(mine))
 
 
 def everything(connection: Connection, table_id: str | None = None) -> list[Subtask]:

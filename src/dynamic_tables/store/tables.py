@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import Held, InternalError, InvalidInput, Refused
+from dynamic_tables.errors import Held, InternalError, InvalidInput
 from dynamic_tables.model import Status, Strategy, TableState
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import schema
@@ -51,6 +51,7 @@ Rows = tuple[tuple[tuple[str, str], ...], list[tuple[Any, ...]]]  # (name, type)
 
 
 def create(connection: Connection, definition: Definition) -> None:
+    lock_with_parents(connection, definition)
     row = {
         **definition_row(definition),
         "status": Status.ACTIVE.value,
@@ -114,56 +115,24 @@ def why_not(connection: Connection, definition: Definition) -> InvalidInput | In
     )
 
 
-def lock_to_drop(connection: Connection, table_ids: Collection[str]) -> dict[str, str]:
-    """The names of the tables by id. They are locked with their keys: a child whose CREATE has not
-    ended is waited for, and seen then."""
-    mine = select(_tables.c.table_id, _tables.c.name).where(_tables.c.table_id.in_(table_ids))
-    locked = connection.execute(mine.order_by(_tables.c.table_id).with_for_update())
-    names = {row.table_id: row.name for row in locked}
-    for table_id in table_ids:
-        if table_id not in names:
-            raise _unknown(table_id)
-    return names
-
-
-def drop(connection: Connection, names: Mapping[str, str]) -> None:
-    """Delete tables that are locked and all that belongs to them, except their history."""
-    _check_unread(connection, names)
-    ours = _dependencies.c.table_id.in_(names)
-    connection.execute(delete(_dependencies).where(ours))  # in whatever order the tables go then
-    connection.execute(delete(_tables).where(_tables.c.table_id.in_(names)))
-
-
-def _check_unread(connection: Connection, names: Mapping[str, str]) -> None:
-    """By tables that stay."""
-    found = (
-        select(_dependencies.c.dynamic_id, _tables.c.name)
-        .join(_tables, _dependencies.c.table_id == _tables.c.table_id)
-        .where(_dependencies.c.dynamic_id.in_(names), _tables.c.table_id.not_in(names))
-        .distinct()
-        .order_by(_tables.c.name)
-    )
-    readers = connection.execute(found).all()
-    if readers:
-        parent, _ = readers[0]
-        read, children = names[parent], [name for key, name in readers if key == parent]
-        raise Refused(
-            f"other dynamic tables read it: {', '.join(children)}",
-            reason=Reason.HAS_CHILDREN,
-            about=read,
-            hint=f"DROP DYNAMIC TABLE {read} CASCADE drops them too",
-        )
+def lock_with_parents(connection: Connection, definition: Definition) -> None:
+    """Before the rows about its sources, each of which locks a parent's key: whoever drops several
+    tables at once waits for one of them, or is waited for, and holds none that comes later."""
+    for table_id in sorted({definition.table_id, *definition.parents}):
+        is_parent = table_id != definition.table_id
+        found = select(_tables.c.table_id).where(_tables.c.table_id == table_id)
+        connection.execute(found.with_for_update(read=is_parent, key_share=True))
 
 
 def lock(connection: Connection, table_id: str) -> Row:
     """The row of the table, ours until the transaction ends; every write to a table begins here."""
     row = lock_if_there(connection, table_id)
     if row is None:
-        raise _unknown(table_id)
+        raise unknown(table_id)
     return row
 
 
-def _unknown(table_id: str) -> InvalidInput:
+def unknown(table_id: str) -> InvalidInput:
     return InvalidInput(
         "no dynamic table has this id; it may have been dropped meanwhile",
         reason=Reason.UNKNOWN_TABLE,
