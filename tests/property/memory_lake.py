@@ -30,6 +30,9 @@ KEYS = (None, 0, 1, 2, 3)  # of a grouped table; NULL is a key like any other
 QUIET = 7  # every so manyth version of a base table touches its key and changes nothing
 
 
+BEFORE, AFTER = "before", "after"
+
+
 def touched(version: int) -> int | None:
     """The key of the rows that a version of a base table writes."""
     return KEYS[version % len(KEYS)]
@@ -64,12 +67,19 @@ class Disk:
         self.tables: dict[str, Stored] = {}  # by table id
         self.staged: dict[str, dict[str, Value]] = {}  # keys and slices, by table id and place
         self.breaks = 0  # so many slices fail before one is computed
+        self.unanswered: list[str] = []  # commits that fail next: BEFORE or AFTER they happened
         self.type: str | None = None  # of what queries return; None: as the table was declared
+
+    def stored(self, table_id: str) -> Stored:
+        """A table; who was paused for too long finds none, if it was dropped."""
+        if table_id not in self.tables:
+            raise FileNotFoundError(table_id)
+        return self.tables[table_id]
 
     def value(self, source: Source, version: int) -> Value:
         if source.dynamic_id is None:
             return (source.name.name, version)
-        found = self.tables[source.dynamic_id].values[version]
+        found = self.stored(source.dynamic_id).values[version]
         assert found is not None, "a table is read before it was loaded"
         return found
 
@@ -79,7 +89,7 @@ class Disk:
             last = next(v for v in range(version, -1, -1) if v == 0 or _changes(v, key))
             return (source.name.name, last)
         value = self.value(source, version)
-        if not self.tables[source.dynamic_id].is_grouped:
+        if not self.stored(source.dynamic_id).is_grouped:
             return value
         return next(row for row in value[1:] if row[0] == key)
 
@@ -106,8 +116,16 @@ class Disk:
         self.staged.setdefault(table_id, {})[place] = value
 
     def commit(self, definition: Definition, value: Value | None, stamp: Stamp) -> None:
+        """What is answered may get lost."""
+        lost = self.unanswered.pop(0) if self.unanswered else None
+        if lost == BEFORE:
+            raise OSError("it could not be committed")
+        self._commit(self.stored(definition.table_id), value, stamp)
+        if lost == AFTER:
+            raise OSError("committed, but nobody answers")
+
+    def _commit(self, stored: Stored, value: Value | None, stamp: Stamp) -> None:
         """As Delta does: a number that stands already is skipped, silently."""
-        stored = self.tables[definition.table_id]
         if stamp.sequence <= stored.sequence:
             return
         before = stored.values[-1] if stored.values else None
@@ -147,7 +165,7 @@ class MemoryLake:
 
     def source_state(self, source: Source) -> SourceState:
         if source.dynamic_id is not None:
-            version = len(self._disk.tables[source.dynamic_id].commits) - 1
+            version = len(self._disk.stored(source.dynamic_id).commits) - 1
         else:
             version = len(self._disk.bases[source.name.name]) - 1
         return SourceState(
@@ -181,19 +199,34 @@ class MemoryLake:
         return definition.table_id in self._disk.tables
 
     def lay_out(self, definition: Definition) -> None:
-        self._disk.tables[definition.table_id] = Stored(definition)
+        self._pass_gate()
+        self._disk.tables.setdefault(definition.table_id, Stored(definition))
 
     def publish(self, _definition: Definition) -> None:
         return None
 
+    def unpublish(self, _definition: Definition) -> None:
+        return None
+
+    def erase(self, definition: Definition) -> None:
+        self._pass_gate()
+        self._disk.tables.pop(definition.table_id, None)
+        self._disk.staged.pop(definition.table_id, None)
+
+    def check_options(self, _name: Any, _options: Any) -> None:
+        return None
+
+    def apply_layout(self, _definition: Definition, _changed: Any) -> None:
+        return None
+
     def save_definition(self, definition: Definition) -> None:
         self._pass_gate()
-        stored = self._disk.tables[definition.table_id]
+        stored = self._disk.stored(definition.table_id)
         stored.definition = max(stored.definition, definition, key=lambda item: item.revision)
 
     def standing(self, definition: Definition) -> Standing:
         self._pass_gate()
-        stored = self._disk.tables[definition.table_id]
+        stored = self._disk.stored(definition.table_id)
         return Standing(
             sequence=stored.sequence,
             version=len(stored.commits) - 1,
@@ -202,7 +235,7 @@ class MemoryLake:
         )
 
     def commits(self, definition: Definition, after: int, to: int) -> tuple[Commit, ...]:
-        stored = self._disk.tables[definition.table_id]
+        stored = self._disk.stored(definition.table_id)
         return tuple(c for c in reversed(stored.commits) if after < c.version <= to)
 
     @contextmanager
@@ -280,7 +313,7 @@ class MemoryArea:
 
     def replace(self, rows: OneRow, definition: Definition, base: int) -> int:
         """Keep what the table is with these rows instead of those of the same keys."""
-        stored = self._disk.tables[definition.table_id].values[base]
+        stored = self._disk.stored(definition.table_id).values[base]
         assert stored is not None
         new = {row[0]: row for row in rows.value[1:]}
         after = [new.get(row[0], row) for row in stored[1:]]
@@ -292,7 +325,7 @@ class MemoryArea:
 
     def difference_size(self, rows: OneRow, definition: Definition, base: int) -> int:
         self._rows = rows
-        stored = self._disk.tables[definition.table_id].values
+        stored = self._disk.stored(definition.table_id).values
         return 0 if base >= 0 and stored[base] == rows.value else 1
 
     def apply_difference(self, definition: Definition, stamp: Stamp) -> None:

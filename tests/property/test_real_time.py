@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import pytest
 from memory_lake import MemoryLake
+from simulated import World
 from test_sharing import GROUPED_TABLE, SLICES, TABLE, leave_to_people, someone
-from test_worker_simulation import World
 
 from dynamic_tables.errors import Held
 from dynamic_tables.model import Cut

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import pytest
 from memory_lake import KEYS, MemoryLake, MemorySlicer
+from simulated import FOR_EVER_S, World
 from sqlalchemy import delete
-from test_worker_simulation import FOR_EVER_S, World
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import RefreshError

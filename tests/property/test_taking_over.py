@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from memory_lake import MemoryArea, MemoryLake, MemorySlicer
+from simulated import EXPIRES_S, World
 from test_sharing import (
     GROUPED_TABLE,
     SLICES,
@@ -25,7 +26,6 @@ from test_sharing import (
     leave_to_people,
     someone,
 )
-from test_worker_simulation import EXPIRES_S, World
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import Held, RefreshError, RefreshFailed
@@ -78,9 +78,10 @@ class Predecessor:
 
 @contextmanager
 def overtaken(
-    world: World, step: Step, run: Callable[[], Any] | None = None
+    world: World, step: AnyStep, run: Callable[[], Any] | None = None, *, meets: bool = True
 ) -> Iterator[Predecessor]:
-    """Its claim has expired when the block begins; it goes on if its successor comes as far."""
+    """Its claim has expired when the block begins; if they meet, it goes on when its successor
+    comes as far."""
     run = run or by_keys(context(world, "first")).run
     first = Predecessor(threading.Thread(target=run))
 
@@ -88,7 +89,8 @@ def overtaken(
         if reached is not step:
             return
         if first.is_there.is_set():
-            first.go_on()
+            if meets:
+                first.go_on()
         else:
             first.stop()
 
@@ -264,6 +266,37 @@ def test_a_predecessor_that_gives_up_too_late(
     assert world.store.intent(GROUPED_TABLE) is None
     assert (record.outcome, record.strategy, record.sequence) == ("done", "keys", 3)
     assert is_right(world)
+
+
+@pytest.mark.parametrize(
+    "step", [*(s for s in Step if s not in (Step.DEFINED, Step.LAID_OUT)), *SliceStep]
+)
+def test_who_wakes_up_when_its_successor_is_through_changes_nothing(
+    world: World, step: AnyStep
+) -> None:
+    """A coordinator, wherever it was; neither in the store nor in the lake."""
+    change(world, SLICES)
+    with overtaken(world, step, meets=False) as first:
+        [record] = by_keys(context(world, "second")).run().records
+        assert record.outcome == "done"
+        assert (world.store.subtasks(), any(world.disk.staged.values())) == ([], False)
+        before = standing(world)
+        first.go_on()
+        assert standing(world) == before
+    failed = [r.reason for r in world.store.history(GROUPED_TABLE) if r.outcome is Outcome.FAILED]
+    is_through = step in (Step.RECORDED, Step.RELEASED)
+    assert failed == ([] if is_through else ["TAKEN_OVER"])
+    change(world, SLICES)
+    assert by_keys(context(world, "third")).run().ok  # finds what was staged too late
+    assert not any(world.disk.staged.values())
+    assert is_right(world)
+
+
+def standing(world: World) -> list[object]:
+    """What the store tells of the table, but for history, and all its commits."""
+    store = world.store
+    told = store.table_by_id(GROUPED_TABLE), store.intent(GROUPED_TABLE), store.subtasks()
+    return [*told, store.claims(), [*world.disk.tables[GROUPED_TABLE].commits]]
 
 
 @pytest.mark.parametrize(("step", "strategy"), [(Step.INTENDED, "full"), (Step.COMMITTED, "keys")])

@@ -1,8 +1,7 @@
-"""Workers that claim, pause, crash, expire and resume, in every order that Hypothesis thinks of.
+"""Processes that claim, pause, crash, expire and resume, in every order that Hypothesis thinks of.
 
-The store, the worker and the refresh are the real ones; lake and clock are not. Each worker runs in
-a thread of its own, and only when it is told to: it goes on to its next look at the world or its
-next write, and waits there. So every run is repeatable, and no test waits for time to pass.
+Workers and statements by hand, in the world of `simulated`: the store, the worker and the refresh
+are the real ones; lake and clock are not.
 
 The long run is divided by seeds, each of which plays LIVES_A_SEED lives of 100 steps:
 `SIMULATION_SEEDS=0:200 bash scripts/test -m soak tests/property/test_worker_simulation.py -s`
@@ -12,16 +11,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from collections import Counter
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from itertools import count, pairwise
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 import pytest
-from builders import definition
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -32,232 +28,44 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from memory_lake import GROUPED, KEYS, QUIET, Disk, MemoryLake, Value, touched
-from sqlalchemy import event
+from memory_lake import AFTER, BEFORE
+from simulated import EXPIRES_S, ByHand, Process, Statement, World, alter, refresh, renew
 
-from dynamic_tables.definition import Source
-from dynamic_tables.model import Cut, Outcome
-from dynamic_tables.options import Options
+from dynamic_tables.model import Cut, Outcome, TableState
 from dynamic_tables.reasons import Reason
-from dynamic_tables.refresh.context import Context, Owner
 from dynamic_tables.refresh.states import FENCE
-from dynamic_tables.settings import load_settings
-from dynamic_tables.store import Claim, Store, open_store
-from dynamic_tables.worker import Worker
 
-START = datetime(2030, 1, 1, tzinfo=UTC)
-EXPIRES_S = 60.0
-PATIENCE_S = 60.0
 WORKERS = range(3)
+HAND = len(WORKERS)  # the number of a process that is no worker, but works by hand
+EVERYBODY = (*WORKERS, HAND)
+STATEMENTS = {
+    "refresh": refresh(),
+    "refresh sibling": refresh("sibling"),
+    "refresh child": refresh("child"),
+    "alter sibling to 2": alter("sibling", 2),
+    "alter sibling to 3": alter("sibling", 3),
+}
 MOST_OVERTAKES = 2  # in one life: each takes as long as ten other steps
-FOR_EVER_S = 1e7  # simulated workers are counted as long as they are there
-MANY_STEPS = 40  # more than any worker needs that waits for nobody
 DEEP = 20  # steps into a refresh: as far as to the slices of others
 MOST_BREAKS = 12  # in one life: slices that fail and are tried again
+MOST_UNANSWERED = 6  # in one life: commits that fail
 LIVES_A_SEED = 50  # of a long run: a seed stays within the time that a test may take
-SKEW_H = (-1, 0, 1)  # the workers' own clocks
-WRITES = frozenset({
-    "claim", "claim_next", "open_intent", "drop_intent", "record", "adopt_build", "finish",
-    "hand_back", "release", "withdraw", "open_slices", "look_at_slices", "claim_subtask",
-    "complete_subtask", "fail_subtask", "update_definition",
-})  # fmt: skip
-
-
-class Killed(BaseException):
-    """The process is gone; nothing catches this."""
-
-
-class Process:
-    """One worker, which goes on only when it is told to."""
-
-    def __init__(self, world: World, number: int) -> None:
-        self.dead = self.ended = False
-        self._go, self._parked = threading.Semaphore(0), threading.Semaphore(0)
-        self.context = Context(
-            lake=cast("Any", MemoryLake(world.disk, self.pass_gate)),
-            store=cast("Any", Gated(world, self.pass_gate)),
-            settings=world.settings,
-            clock=lambda: world.now + timedelta(hours=SKEW_H[number]),
-            owner=Owner(host=f"simulated-{number}", pid=1),
-        )
-        self.worker = Worker(self.context, slots=1, say=lambda _: None)
-        world.store.enter(replace(self.context.claimant, expires_s=FOR_EVER_S))
-        self._failed: BaseException | None = None
-        threading.Thread(target=self._work, daemon=True).start()
-        self._parked.acquire()
-
-    def _work(self) -> None:
-        try:
-            self.worker._once()
-        except Killed:
-            pass
-        except BaseException as error:  # noqa: BLE001  told by `step`
-            self._failed = error
-        finally:
-            self.ended = True
-            self._parked.release()
-
-    def pass_gate(self) -> None:
-        """Wait for a turn; a dead process does nothing any more."""
-        if self.dead:
-            raise Killed
-        self._parked.release()
-        self._go.acquire()
-        if self.dead:
-            raise Killed
-
-    def step(self) -> None:
-        """Let it go on to its next gate."""
-        if self.ended:
-            return
-        self._go.release()
-        assert self._parked.acquire(timeout=PATIENCE_S), "a worker hangs"
-        if self._failed is not None:
-            raise self._failed
-
-    def finish(self, world: World) -> None:
-        """Let it go on to its end; what it waits for expires if nobody goes on with it."""
-        for steps in count():
-            if self.ended:
-                return
-            self.step()
-            world.now += timedelta(seconds=5 if steps > MANY_STEPS else 0)
-
-    def kill(self) -> None:
-        self.dead = True
-        self.step()
-
-    def beat(self, store: Store) -> None:
-        for claim in list(self.worker._hearts._claims.values()):
-            store.heartbeat(claim)
-
-
-class Gated:
-    """The store as one process sees it: each write waits for its turn."""
-
-    def __init__(self, world: World, pass_gate: Any) -> None:
-        self._world, self._store, self._pass_gate = world, world.store, pass_gate
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._store, name)
-        if name == "waker":
-            return lambda: GatedSleep(self._pass_gate)
-        if name not in WRITES:
-            return method
-
-        def gated(*args: Any, **kwargs: Any) -> Any:
-            self._pass_gate()
-            done = method(*args, **kwargs)
-            if name == "update_definition":
-                self._world.changed_by(args[0])
-            return done
-
-        return gated
-
-
-class GatedSleep:
-    """Whoever sleeps wakes up at its next turn."""
-
-    def __init__(self, pass_gate: Any) -> None:
-        self._pass_gate = pass_gate
-
-    def sleep(self, _seconds: float, _stop: threading.Event) -> None:
-        self._pass_gate()
-
-    def close(self) -> None:
-        return None
-
-
-class World:
-    """Store, lake and clock that all workers share; a store in PostgreSQL has a clock of its own,
-    which is the real one."""
-
-    def __init__(self, folder: Path, url: str | None = None, **flags: float) -> None:
-        self.now, self.disk = START, Disk()
-        self.usurped: list[Claim] = []  # claims that were lost, and changed a definition
-        self.settings = load_settings(
-            {"claim_expires_s": EXPIRES_S, "threads": 1, "failures_until_suspended": 100, **flags},
-            environment={},
-            folder=folder,
-        )
-        self.store = open_store(url or folder / "store.db")
-        if url is None:
-            event.listen(self.store._engine, "connect", self._set_clock)
-            self.store._engine.dispose()  # the next connections have our clock
-        for base in ("orders", "items"):
-            self.disk.bases[base] = [START]
-        parent = definition("parent", reads=("orders",))
-        sibling = definition("sibling", reads=("orders", "items"))
-        child = definition("child", reads=("items",), dynamic=("parent", "sibling"))
-        options = Options.from_kwargs(
-            trigger_on_change=True,
-            allow_parallel_refresh=True,
-            parallel_threshold=2,
-            max_parallelism=2,
-        )
-        grouped = [replace(table, query=GROUPED) for table in (sibling, child)]
-        for table in (parent, *grouped):
-            self.store.create_table(replace(table, options=options))
-
-    def _set_clock(self, connection: Any, _record: object) -> None:
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.create_function("strftime", 2, lambda _form, _now: self._clock_text())
-
-    def _clock_text(self) -> str:
-        return self.now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{self.now.microsecond // 1000:03d}"
-
-    def changed_by(self, claim: Claim) -> None:
-        """A definition was changed under this claim."""
-        if claim.token not in {held.token for held in self.store.claims()}:
-            self.usurped.append(claim)
-
-    def plain_worker(self) -> Worker:
-        """One that nobody stops."""
-        context = Context(
-            lake=cast("Any", MemoryLake(self.disk, lambda: None)),
-            store=self.store,
-            settings=self.settings,
-            clock=lambda: self.now,
-            owner=Owner(host="simulated", pid=1),
-        )
-        return Worker(context, slots=1, say=lambda _: None)
-
-    def expected(self, table_id: str, cut: Cut) -> Value:
-        """What a table's query gives at a cut, all the way down."""
-        found = self.disk.tables[table_id].definition
-        below = [(source, self._read(source, cut)) for source in found.sources]
-        if found.query != GROUPED:
-            return (found.name.name, *(value for _, value in below))
-        rows = ((key, *(self._of_key(*pair, key) for pair in below)) for key in KEYS)
-        return (found.name.name, *rows)
-
-    def _read(self, source: Source, cut: Cut) -> Value:
-        if source.dynamic_id:
-            return self.expected(source.dynamic_id, cut)
-        return (source.name.name, cut.versions[f"id-{source.name.name}"])
-
-    def _of_key(self, source: Source, value: Value, key: int | None) -> Value:
-        """What a source, read as a whole, says about one key."""
-        if source.dynamic_id is None:
-            changed = (v for v in range(1, value[1] + 1) if touched(v) == key and v % QUIET)
-            return (value[0], max(changed, default=0))
-        if self.disk.tables[source.dynamic_id].definition.query != GROUPED:
-            return value
-        return {row[0]: row for row in value[1:]}[key]
 
 
 class Simulation(RuleBasedStateMachine):
-    """Three workers and a schedule."""
+    """Three workers with a schedule, and somebody who works by hand."""
 
     seen: ClassVar[Counter[str]] = Counter()  # what all lives together consisted of
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(on_change=st.sampled_from([True, True, False]))
+    def begin(self, *, on_change: bool) -> None:
+        """Where tables have no contract, nothing is asked for but what somebody left open."""
         self.folder = tempfile.TemporaryDirectory()
-        self.world = World(Path(self.folder.name))
+        self.world = World(Path(self.folder.name), on_change=on_change)
+        self.on_change = on_change
         self.processes: dict[int, Process] = {}
         self.checked: Counter[str] = Counter()  # commits, by table id
-        self.overtakes = self.breaks = 0
+        self.overtakes = self.breaks = self.unanswered = 0
 
     @rule(base=st.sampled_from(["orders", "items"]), versions=st.integers(1, 5))
     def change(self, base: str, versions: int = 1) -> None:
@@ -272,40 +80,75 @@ class Simulation(RuleBasedStateMachine):
 
     @rule()
     def ask(self) -> None:
-        self.world.plain_worker().ask()
+        asked = self.world.plain_worker().ask()
+        if not self.on_change:
+            self.seen["left open"] += len(asked)
+
+    def _is_over(self, number: int) -> bool:
+        process = self.processes.get(number)
+        return process is None or process.ended
+
+    def _begin(self, number: int) -> None:
+        if number in self.processes:
+            self.world.store.leave(self.processes[number].context.claimant.owner)
+        self.processes[number] = Process(self.world, number)
 
     @rule(number=st.sampled_from(WORKERS), steps=st.integers(1, 9))
     def go_on(self, number: int, steps: int) -> None:
-        process = self.processes.get(number)
-        if process is None or process.ended:
-            if process is not None:
-                self.world.store.leave(process.context.claimant.owner)
-            process = self.processes[number] = Process(self.world, number)
+        if self._is_over(number):
+            self._begin(number)
         for _ in range(steps):
-            process.step()
+            self.processes[number].step()
+
+    @rule(words=st.sampled_from(sorted(STATEMENTS)), steps=st.integers(1, DEEP))
+    def by_hand(self, words: str, steps: int) -> None:
+        """Type a statement, or go on with the one before."""
+        if self._is_over(HAND):
+            self._type(STATEMENTS[words])
+        for _ in range(steps):
+            self.processes[HAND].step()
+
+    def _type(self, statement: Statement) -> None:
+        self.processes[HAND] = ByHand(self.world, HAND, statement)
+
+    @precondition(lambda self: self._is_over(HAND) and not self.world.made)
+    @rule(steps=st.integers(1, DEEP))
+    def drop_and_create(self, steps: int) -> None:
+        """Once in a life; who was at the old table finds it gone, and writes nothing to the new."""
+        self._type(renew("child"))
+        for _ in range(steps):
+            self.processes[HAND].step()
+
+    def _come_to(self, number: int, steps: int) -> None:
+        if number == HAND:
+            self.by_hand("refresh", steps)
+        else:
+            self.go_on(number, steps)
 
     @precondition(lambda self: self.overtakes < MOST_OVERTAKES)
-    @rule(number=st.sampled_from(WORKERS), steps=st.integers(1, DEEP))
+    @rule(number=st.sampled_from(EVERYBODY), steps=st.integers(1, DEEP))
     def overtake(self, number: int, steps: int) -> None:
         """One pauses somewhere for too long; another one does its work meanwhile."""
         self.overtakes += 1
         self.change("orders")
         self.ask()
-        self.go_on(number, steps)
-        self.wait(61)
+        self._come_to(number, steps)
+        self.wait(EXPIRES_S + 1)
+        if number == HAND:
+            self.ask()
         other = (number + 1) % len(WORKERS)
         self.go_on(other, 1)
-        self.processes[other].finish(self.world)
+        self.processes[other].finish()
 
-    @rule(number=st.sampled_from(WORKERS))
+    @rule(number=st.sampled_from(EVERYBODY))
     def kill(self, number: int) -> None:
         if (process := self.processes.pop(number, None)) is not None:
             process.kill()
 
-    @rule(number=st.sampled_from(WORKERS), steps=st.integers(1, DEEP))
+    @rule(number=st.sampled_from((*EVERYBODY, HAND)), steps=st.integers(1, DEEP))
     def crash(self, number: int, steps: int) -> None:
         """One dies in the middle of something, as coordinator or with a slice."""
-        self.go_on(number, steps)
+        self._come_to(number, steps)
         self.kill(number)
 
     @precondition(lambda self: self.breaks < MOST_BREAKS)
@@ -315,13 +158,20 @@ class Simulation(RuleBasedStateMachine):
         self.breaks += slices
         self.world.disk.breaks += slices
 
-    @rule(number=st.sampled_from(WORKERS))
+    @precondition(lambda self: self.unanswered < MOST_UNANSWERED)
+    @rule(lost=st.lists(st.sampled_from([BEFORE, AFTER]), min_size=1, max_size=3))
+    def lose_answers(self, lost: list[str]) -> None:
+        """The next commits fail, be they rows or fences; before they happen or after."""
+        self.unanswered += len(lost)
+        self.world.disk.unanswered += lost
+
+    @rule(number=st.sampled_from(EVERYBODY))
     def beat(self, number: int) -> None:
         if number in self.processes:
-            self.processes[number].beat(self.world.store)
+            self.processes[number].beat()
 
     @rule(seconds=st.sampled_from([1, 20, 45, 61]))
-    def wait(self, seconds: int) -> None:
+    def wait(self, seconds: float) -> None:
         self.world.now += timedelta(seconds=seconds)
 
     @invariant()
@@ -334,6 +184,11 @@ class Simulation(RuleBasedStateMachine):
                 if stamp.strategy != FENCE:
                     assert value == self.world.expected(table_id, Cut.from_json(stamp.cut))
             self.checked[table_id] = len(stamps)
+
+    @invariant()
+    def no_number_means_two_cuts(self) -> None:
+        """Not even one that failed and was given up."""
+        assert all(len(cuts) == 1 for cuts in self.world.meant.values())
 
     @invariant()
     def no_table_goes_back(self) -> None:
@@ -362,32 +217,53 @@ class Simulation(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def _settle(self) -> None:
-        self.world.disk.breaks = 0
-        for process in self.processes.values():
-            process.finish(self.world)
         world = self.world
+        world.disk.breaks, world.disk.unanswered = 0, []
+        for process in self.processes.values():
+            process.finish()
         for base in world.disk.bases:  # so that all tables are refreshed once more
             self.change(base)
         for _ in range(3):  # claims of the dead expire; what failed for a rival is tried again
             world.now += timedelta(seconds=1000)
             last = world.plain_worker()
-            last.ask()
+            self.ask()
             while last._once():
                 pass
+        if not self.on_change:
+            self._check_nothing_open()
+            assert world.refresh().ok  # nobody else does
         self.every_number_stands_once_and_is_right()
-        newest = {f"id-{base}": len(times) - 1 for base, times in world.disk.bases.items()}
         for state in world.store.tables():
-            assert state.build is not None
-            assert state.build.cut.versions.items() <= newest.items()
-            stored = world.disk.tables[state.definition.table_id]
-            found = stored.values[state.build.version]
-            assert found == world.expected(state.definition.table_id, state.build.cut)
-            assert stored.definition == state.definition
-            assert world.store.intent(state.definition.table_id) is None
-            assert (state.status, state.failure) == ("active", None)
-        assert world.store.pending() == world.store.claims() == world.store.subtasks() == []
-        assert not any(world.disk.staged.values())  # what the dead had staged was found
-        history = world.store.history(limit=10_000)
+            self._check_table(state)
+        self._check_nothing_open()
+        assert world.store.claims() == []
+        there = {state.definition.table_id for state in world.store.tables()}
+        staged = {key for key, places in world.disk.staged.items() if places}
+        assert not staged & there  # what the dead had staged was found
+        self._check_history()
+
+    def _check_nothing_open(self) -> None:
+        """Whoever began it, whether or not anybody had asked for it."""
+        store = self.world.store
+        assert not any(store.intent(state.definition.table_id) for state in store.tables())
+        assert store.pending() == store.subtasks() == []
+
+    def _check_table(self, state: TableState) -> None:
+        world, definition = self.world, state.definition
+        assert state.build is not None
+        newest = {f"id-{base}": len(times) - 1 for base, times in world.disk.bases.items()}
+        assert state.build.cut.versions.items() <= newest.items()
+        stored = world.disk.tables[definition.table_id]
+        assert stored.values[state.build.version] == world.expected(
+            definition.table_id, state.build.cut
+        )
+        assert stored.definition == definition
+        assert (state.status, state.failure) == ("active", None)
+        possible = world.options.get(definition.table_id, {definition.options.max_parallelism})
+        assert definition.options.max_parallelism in possible  # no ALTER was lost
+
+    def _check_history(self) -> None:
+        history = self.world.store.history(limit=10_000)
         assert [record.error for record in history if record.reason is Reason.INTERNAL] == []
         done = [r for r in history if r.outcome is Outcome.DONE and r.strategy != "no_data"]
         written = [(r.table_id, r.sequence) for r in done]
@@ -415,6 +291,7 @@ def test_whatever_happens_to_workers_every_number_stands_once_and_is_right() -> 
     for strategy in ("keys", "full"):
         for reason in ("CHANGED", "RECOVERED") if strategy == "keys" else ("RECOVERED",):
             assert seen[f"{strategy} shared, {reason}"] > 0, seen
+    assert seen["left open"] > 0, seen
 
 
 def soak_seeds() -> range:
