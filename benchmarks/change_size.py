@@ -4,17 +4,32 @@ A fact table, an aggregate by keys, a join with an aggregate, and the newest row
 Changes of 100 rows up to a tenth of the table, insert-only and mixed. In turn: the refresh as it
 chooses, each strategy forced, and the recomputation by Spark (which is what open-source Spark
 offers: truncate, query, write). The first changes of each kind, and the first of each size, warm
-up and are not counted. A way that took three times the recomputation is not tried on larger changes
-of that kind.
+up and are not counted; only the last two of them are recomputed, too. A way that took three times
+the recomputation is not tried on larger changes of that kind. In the end every table that was not
+given up is compared with its query.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from common import Lake, Measured, arguments, in_turn, merge_rounds, panels, report
+from common import (
+    WHOLE,
+    Lake,
+    Measured,
+    Way,
+    arguments,
+    check,
+    in_turn,
+    merge_rounds,
+    millions,
+    panels,
+    report,
+    taking_part,
+)
 
 import dynamic_tables as dt
 from dynamic_tables.model import Strategy
@@ -35,7 +50,7 @@ QUERIES = {
 KINDS = (INSERTS, MIXED) = ("inserts", "mixed")
 WAYS = ("merge", "keys", "rows", "fold")
 SHARES = (0.0001, 0.001, 0.01, 0.1)
-WARM_UP = 4  # changes; the JVM compiles what it runs often, and a refresh is many short jobs
+WARM_UP = 8  # changes; the JVM compiles what it runs often, and a refresh is many short jobs
 HOPELESS = 3.0  # times the recomputation
 
 
@@ -91,25 +106,6 @@ class Round:
     chosen: str
 
 
-def measure(
-    tables: dt.DynamicTables, name: str, query: str, strategies: Collection[str], turn: int
-) -> Round:
-    chosen: list[str] = []
-
-    def refresh(strategy: str | None) -> int:
-        table = f"{name}_{strategy or 'auto'}"
-        record = tables.refresh(table, strategy=strategy)[table]
-        if strategy is None:
-            chosen.append(str(record.strategy))
-        return record.work.spark_jobs or 0
-
-    found = {
-        "recompute": lambda _: tables.sql(f"INSERT OVERWRITE {name}_whole {query}"),
-        "refresh": lambda _: refresh(None),
-    } | {s: lambda _, s=s: refresh(s) for s in strategies}
-    return Round(in_turn(tables.spark, found, rounds=1, turn=turn), chosen[0])
-
-
 @dataclass(slots=True)
 class Subject:
     """One query, and the tables that are kept up to date by its ways."""
@@ -120,9 +116,29 @@ class Subject:
     strategies: list[str]
     left_out: set[str] = field(default_factory=set)  # hopeless ones, which stand at an older cut
 
-    def measure(self, tables: dt.DynamicTables, turn: int) -> Round:
-        tried = [s for s in self.strategies if s not in self.left_out]
-        return measure(tables, self.name, self.query, tried, turn)
+    def measure(self, tables: dt.DynamicTables, turn: int, number: int) -> Round:
+        chosen: list[str] = []
+
+        def refresh(strategy: str | None) -> None:
+            table = f"{self.name}_{strategy or 'auto'}"
+            record = tables.refresh(table, strategy=strategy)[table]
+            if strategy is None:
+                chosen.append(str(record.strategy))
+
+        ways: dict[str, Way] = {
+            WHOLE: lambda _: tables.sql(f"INSERT OVERWRITE {self.name}_whole {self.query}"),
+            "refresh": lambda _: refresh(None),
+        } | {s: lambda _, s=s: refresh(s) for s in self._tried}
+        found = in_turn(tables.spark, taking_part(ways, number), rounds=1, turn=turn)
+        return Round(found, chosen[0])
+
+    def check(self, tables: dt.DynamicTables) -> None:
+        names = ("whole", "auto", *self._tried)
+        check(tables, self.query, *(f"{self.name}_{way}" for way in names))
+
+    @property
+    def _tried(self) -> list[str]:
+        return [s for s in self.strategies if s not in self.left_out]
 
     def leave_out_hopeless(self, cell: Cell) -> None:
         slow = {way for way, m in cell.found.items() if m.median > HOPELESS * cell.base}
@@ -146,7 +162,7 @@ class Cell:
 
     @property
     def base(self) -> float:
-        return self.found["recompute"].median
+        return self.found[WHOLE].median
 
     def told(self, way: str) -> str:
         """Times faster than recomputing, and the Spark jobs; of the refresh, what it chose."""
@@ -159,7 +175,7 @@ class Cell:
     @property
     def _ways(self) -> dict[str, float]:
         """What the refresh may choose from, forced; recomputing is its `full`."""
-        found = {"full" if way == "recompute" else way: m for way, m in self.found.items()}
+        found = {"full" if way == WHOLE else way: m for way, m in self.found.items()}
         return {way: m.median for way, m in found.items() if way not in ("refresh", "fold")}
 
     def regret(self) -> float:
@@ -174,14 +190,23 @@ class Cell:
         chosen = [self._ways.get(way, self.found["refresh"].median) for way in self.chosen]
         return max(chosen) / min(self._ways.values())
 
+    def noise(self) -> float | None:
+        """How far two measurements of the same work lie apart: the strategy as it was chosen, and
+        the same forced. None if it was not forced, or if another one was chosen in between."""
+        way, *others = dict.fromkeys(self.chosen)
+        if others or way not in self.found:
+            return None
+        same = (self.found["refresh"].median, self.found[way].median)
+        return max(same) / min(same)
+
 
 def as_table(cells: Sequence[Cell]) -> str:
     """A line a cell: how many times faster than recomputing each way was (Spark jobs)."""
-    ways = list(dict.fromkeys(way for cell in cells for way in cell.found if way != "recompute"))
+    ways = list(dict.fromkeys(way for cell in cells for way in cell.found if way != WHOLE))
     head = ("query", "change", "rows", "recompute s (jobs)", *ways)
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cell in cells:
-        whole = f"{cell.base:.2f} ({cell.found['recompute'].jobs[0]})"
+        whole = f"{cell.base:.2f} ({cell.found[WHOLE].jobs[0]})"
         values = (cell.query, cell.kind, f"{cell.size:,}", whole, *map(cell.told, ways))
         lines.append(f"| {' | '.join(values)} |")
     return "\n".join(lines)
@@ -200,7 +225,20 @@ def decision(cells: Sequence[Cell]) -> str:
         f" (recomputing among them) in {near}; at worst it took {worst:.2f} times the best, and"
         f" {slowest:.2f} times the recomputation. The strategy that it chose was, where it was"
         f" forced, the fastest in {fastest} and within 10 % of it in {near_choice}; at worst"
-        f" {worst_choice:.2f} times."
+        f" {worst_choice:.2f} times. {noise(cells)}"
+    )
+
+
+def noise(cells: Sequence[Cell]) -> str:
+    """What the clock is worth: regret that is smaller than this says nothing."""
+    apart = [ratio for cell in cells if (ratio := cell.noise()) is not None]
+    if not apart:
+        return "No strategy was measured twice."
+    near = sum(ratio <= 1.1 for ratio in apart)
+    return (
+        f"Two measurements of the same work (the strategy that the refresh chose, and the same"
+        f" forced) lie {statistics.median(apart):.2f} times apart at the median and"
+        f" {max(apart):.2f} at worst; within 10 % of each other in {near} of {len(apart)}."
     )
 
 
@@ -242,11 +280,11 @@ class Grid:
             subject.take_in_again(self._tables)
 
     def warm_up(self, kind: str, size: int, rounds: int) -> None:
-        for _ in range(rounds):
-            self._once(kind, size)
+        for number in range(-rounds, 0):
+            self._once(kind, size, number)
 
     def measured(self, kind: str, size: int, rounds: int) -> list[Cell]:
-        all_rounds = [self._once(kind, size) for _ in range(rounds)]
+        all_rounds = [self._once(kind, size, number) for number in range(rounds)]
         cells = []
         for subject, found in zip(self._subjects, zip(*all_rounds, strict=True), strict=True):
             measured = merge_rounds([once.found for once in found])
@@ -255,10 +293,15 @@ class Grid:
             subject.leave_out_hopeless(cells[-1])
         return cells
 
-    def _once(self, kind: str, size: int) -> list[Round]:
+    def check(self) -> None:
+        for subject in self._subjects:
+            subject.check(self._tables)
+
+    def _once(self, kind: str, size: int, number: int) -> list[Round]:
+        """`number` of the change, of this kind and size; those below 0 warm up."""
         self._changes += 1
         change(self._tables, size, self._keys, self._changes, mixed=kind == MIXED)
-        return [subject.measure(self._tables, self._changes) for subject in self._subjects]
+        return [subject.measure(self._tables, self._changes, number) for subject in self._subjects]
 
 
 def wanted_here() -> argparse.Namespace:
@@ -291,25 +334,27 @@ def main() -> None:
                 found = grid.measured(kind, round(rows * share), wanted.rounds)
                 print(as_table(found), flush=True)
                 cells += found
+        grid.check()
         lines = [as_table(cells), "", decision(cells)]
         if "aggregate" in queries and not {"merge", "fold"} & set(wanted.without):
             lines += ["", reads(tables, "q0")]
     title = f"Change size: {rows:,} rows, {keys:,} keys"
-    report(title, "\n".join(lines), save=wanted.save)
+    picture = f"change_size_{millions(rows)}.png"
+    report(title, "\n".join(lines), save=wanted.save, picture=picture)
     if wanted.save:
-        _draw(title, cells)
+        _draw(picture, title, cells)
 
 
-def _draw(title: str, cells: Sequence[Cell]) -> None:
+def _draw(picture: str, title: str, cells: Sequence[Cell]) -> None:
     """Times faster than recomputing, by the size of the change: a picture a query and kind."""
     drawn: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for cell in cells:
         curves = drawn.setdefault(f"{cell.query}, {cell.kind}", {})
         for way, measured in cell.found.items():
-            if way != "recompute":
+            if way != WHOLE:
                 curves.setdefault(way, []).append((cell.size, cell.base / measured.median))
     panels(
-        "change_size.png", title, drawn,
+        picture, title, drawn,
         x="changed rows", y="times faster than recomputing", columns=len({c.query for c in cells}),
     )  # fmt: skip
 

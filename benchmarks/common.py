@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import dynamic_tables as dt
+from dynamic_tables.lake import jvm
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-Way = Callable[[int], Any]  # does it once; the number of the round
+WHOLE = "recompute"  # the way that everything is measured against
+WHOLE_WARM_UP = 2  # of the changes that warm up; to recompute is dear, and few queries compile soon
+Way = Callable[[int], object]  # does it once; the number of the round
 
 
 @dataclass(slots=True)
@@ -36,6 +39,11 @@ class Measured:
         return statistics.median(self.seconds)
 
 
+def jobs_begun(spark: Any) -> int:
+    """Spark jobs of the whole process until now, whichever thread and session began them."""
+    return jvm.scala_context(spark).dagScheduler().numTotalJobs()
+
+
 def in_turn(
     spark: Any, ways: Mapping[str, Way], *, rounds: int, warm_up: int = 0, turn: int = 0
 ) -> dict[str, Measured]:
@@ -48,16 +56,19 @@ def in_turn(
     in_order = [*ways.items()][first:] + [*ways.items()][:first]
     for number in range(-warm_up, rounds):
         for name, way in in_order:
-            label = f"{name} {number} {time.monotonic_ns()}"
-            spark.sparkContext.setJobGroup(label, label)
+            before = jobs_begun(spark)
             begun = time.perf_counter()
-            jobs = way(number)
+            way(number)
             seconds = time.perf_counter() - begun
             if number >= 0:
                 found[name].seconds.append(seconds)
-                counted = len(spark.sparkContext.statusTracker().getJobIdsForGroup(label))
-                found[name].jobs.append(jobs if isinstance(jobs, int) else counted)
+                found[name].jobs.append(jobs_begun(spark) - before)
     return found
+
+
+def taking_part(ways: Mapping[str, Way], number: int) -> dict[str, Way]:
+    """The ways of a round; those below 0 warm up, and recompute only in the last of them."""
+    return {n: way for n, way in ways.items() if n != WHOLE or number >= -WHOLE_WARM_UP}
 
 
 def merge_rounds(rounds: Sequence[Mapping[str, Measured]]) -> dict[str, Measured]:
@@ -114,11 +125,37 @@ class Lake:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def report(title: str, text: str, *, save: bool) -> None:
+def check(tables: dt.DynamicTables, query: str, *shown: str) -> None:
+    """All of these, names or SELECTs, have the rows of the query: who is wrong does not compete."""
+    columns = tables.sql(query).columns
+    wanted = bag(tables, query, columns)
+    for rows in shown:
+        select = rows if " " in rows else f"SELECT * FROM {rows}"
+        found = bag(tables, select, columns)
+        assert found == wanted, f"{rows}: {found} instead of {wanted}"
+
+
+def bag(tables: dt.DynamicTables, query: str, columns: Sequence[str]) -> tuple[object, ...]:
+    """A count and sums of two hashes, which tell bags apart without sorting them side by side."""
+    row = ", ".join(f"`{column}`" for column in columns)
+    [found] = tables.sql(
+        f"SELECT count(*), sum(CAST(xxhash64({row}) AS DECIMAL(20, 0))),"
+        f" sum(CAST(hash({row}) AS DECIMAL(20, 0))) FROM ({query})"
+    ).collect()
+    return tuple(found)
+
+
+def millions(rows: int) -> str:
+    """Sizes in the names of pictures, so that a run of another size keeps its own."""
+    return f"{rows // 10**6}m" if rows >= 10**6 else f"{rows // 1000}k"
+
+
+def report(title: str, text: str, *, save: bool, picture: str | None = None) -> None:
     """Print a section; with --save, keep it."""
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     when = datetime.now(UTC).strftime("%Y-%m-%d")
-    section = f"## {title}\n\n{when}, {machine}\n\n{text}\n"
+    shown = f"\n![plot]({picture})\n" if picture and save else ""
+    section = f"## {title}\n\n{when}, {machine}\n\n{text}\n{shown}"
     print(section)
     if save:
         with RESULTS.open("a", encoding="utf-8") as file:

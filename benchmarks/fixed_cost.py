@@ -1,15 +1,30 @@
 """Fixed cost: what a refresh of a small table costs beside the bare write of the same rows.
 
-A 1,000-row table, an aggregate of 100 groups. In turn: nothing changed; one row changed; 1,000 rows
-came; and beside them what somebody would write by hand: a MERGE of the aggregated feed, an
-overwrite with the whole query, an append of one row (the floor of one Delta commit).
+A source of 1,000 rows, an aggregate of 1,000 groups. In turn, after one row came or 1,000: the
+refresh; what somebody would write by hand: a MERGE of the aggregated feed, an overwrite with the
+whole query; and bare writes, into tables of 1,000 rows, of rows that are given as literals: nothing
+is read but the table. An append of one row is the floor of one Delta commit. At last a refresh
+after which nothing changed. In the end every table is compared with the query.
 """
 
 from __future__ import annotations
 
 import time
 
-from common import Lake, Measured, arguments, bars, in_turn, report, table
+from common import (
+    Lake,
+    Measured,
+    Way,
+    arguments,
+    bars,
+    check,
+    in_turn,
+    jobs_begun,
+    merge_rounds,
+    report,
+    table,
+)
+from pyspark.sql import SparkSession
 
 import dynamic_tables as dt
 
@@ -21,14 +36,36 @@ SMALL = {  # what LAB.md found fastest for tiny writes
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.merge.materializeSource": "none",
 }
+GROUPS = 1_000
+CHANGE, NOTHING = "the change itself", "nothing changed"
+BY_HAND = {  # a table each; a way that is wrong does not compete
+    "MERGE by hand": "by_hand",
+    "MERGE by hand, tuned session": "by_hand_tuned",
+    "overwrite by hand": "whole",
+}
+BARE = {  # a table each, and whether it has deletion vectors
+    "bare MERGE, copy-on-write, tuned session": ("bare_copied", False),
+    "bare MERGE, deletion vectors, tuned session": ("bare_marked", True),
+    "bare replaceUsing, tuned session": ("bare_replaced", True),
+}
+SUM = "WHEN MATCHED THEN UPDATE SET n = t.n + s.n, s = t.s + s.s, c = t.c + s.c"
+MERGE = (
+    "MERGE INTO {0} t USING (SELECT k, count(*) AS n, sum(v) AS s, count(v) AS c"
+    " FROM table_changes('src', {1}, {1}) GROUP BY k) s ON t.k <=> s.k"
+    f" {SUM} WHEN NOT MATCHED THEN INSERT *"
+)
+BARE_MERGE = f"MERGE INTO {{}} t USING ({{}}) s ON t.k = s.k {SUM} WHEN NOT MATCHED THEN INSERT *"
 
 
 def prepare(tables: dt.DynamicTables) -> None:
     tables.sql(f"CREATE TABLE src (id INT, k INT, v INT) USING delta {FEED}")
-    tables.sql("INSERT INTO src SELECT id, id % 100, id FROM range(1000)")
+    tables.sql(f"INSERT INTO src SELECT id, id % {GROUPS}, id FROM range(1000)")
     tables.create("agg", QUERY)
-    tables.sql(f"CREATE TABLE by_hand USING delta {FEED} AS {QUERY}")
-    tables.sql(f"CREATE TABLE whole USING delta {FEED} AS {QUERY}")
+    for name in BY_HAND.values():
+        tables.sql(f"CREATE TABLE {name} USING delta {FEED} AS {QUERY}")
+    for name, marked in BARE.values():
+        kept = f"{FEED[:-1]}, delta.enableDeletionVectors = {str(marked).lower()})"
+        tables.sql(f"CREATE TABLE {name} USING delta {kept} AS {QUERY}")
     tables.sql("CREATE TABLE log (x INT) USING delta")
 
 
@@ -36,47 +73,71 @@ def newest(tables: dt.DynamicTables) -> int:
     return tables.sql("DESCRIBE HISTORY src LIMIT 1").collect()[0].version
 
 
-def changed(tables: dt.DynamicTables, rows: int, number: int) -> int:
-    """Let rows come; the version they came with."""
-    tables.sql(f"INSERT INTO src SELECT {number}, id % 100, {number} FROM range({rows})")
-    return newest(tables)
+def come(tables: dt.DynamicTables, rows: int, number: int) -> None:
+    tables.sql(f"INSERT INTO src SELECT {number}, id % {GROUPS}, {number} FROM range({rows})")
 
 
-def refreshed(tables: dt.DynamicTables) -> int:
-    return tables.refresh("agg")["agg"].work.spark_jobs or 0
+def tuned(spark: SparkSession) -> SparkSession:
+    session = spark.newSession()
+    for key, value in SMALL.items():
+        session.conf.set(key, value)
+    return session
 
 
-BEST = "MERGE by hand, tuned session"
-MERGE = (
-    "MERGE INTO by_hand t USING (SELECT k, count(*) AS n, sum(v) AS s, count(v) AS c"
-    " FROM table_changes('src', {0}, {0}) GROUP BY k) s ON t.k <=> s.k"
-    " WHEN MATCHED THEN UPDATE SET n = t.n + s.n, s = t.s + s.s, c = t.c + s.c"
-    " WHEN NOT MATCHED THEN INSERT *"
-)
+def bare(tables: dt.DynamicTables, session: SparkSession, rows: int) -> dict[str, Way]:
+    """Writes of so many rows that are given, of the keys that the change has."""
+    copied, marked, replaced = BARE
+    location = tables.sql(f"DESCRIBE DETAIL {BARE[replaced][0]}").first()["location"]
+
+    def given(number: int) -> str:
+        values = ", ".join(f"({n % GROUPS}, 1L, {number}L, 1L)" for n in range(rows))
+        return f"SELECT * FROM VALUES {values} AS given(k, n, s, c)"
+
+    def replace(number: int) -> None:
+        writer = session.sql(given(number)).write.format("delta").mode("overwrite")
+        writer.option("replaceUsing", "k").save(location)
+
+    return {
+        copied: lambda n: session.sql(BARE_MERGE.format(BARE[copied][0], given(n))),
+        marked: lambda n: session.sql(BARE_MERGE.format(BARE[marked][0], given(n))),
+        replaced: replace,
+    }
+
+
+def by_hand(tables: dt.DynamicTables, session: SparkSession, version: int) -> dict[str, Way]:
+    merge, merge_tuned, whole = BY_HAND
+    return {
+        merge: lambda _: tables.spark.sql(MERGE.format(BY_HAND[merge], version)),
+        merge_tuned: lambda _: session.sql(MERGE.format(BY_HAND[merge_tuned], version)),
+        whole: lambda _: tables.sql(f"INSERT OVERWRITE {BY_HAND[whole]} {QUERY}"),
+        "append of one row": lambda _: tables.sql("INSERT INTO log VALUES (1)"),
+    }
 
 
 def measure(
     tables: dt.DynamicTables, rows: int, *, rounds: int, warm_up: int
 ) -> dict[str, Measured]:
     """One change for all ways of a round; it is made before any of them is timed."""
-    versions: dict[int, int] = {}
-    tuned = tables.spark.newSession()
-    for key, value in SMALL.items():
-        tuned.conf.set(key, value)
+    session = tuned(tables.spark)
+    given = bare(tables, session, rows)
+    all_rounds = []
+    for number in range(warm_up + rounds):
 
-    def change(number: int) -> None:
-        versions[number] = changed(tables, rows, number)
+        def once(ways: dict[str, Way], turn: int = number) -> dict[str, Measured]:
+            numbered = {name: lambda _, way=way: way(turn) for name, way in ways.items()}
+            return in_turn(tables.spark, numbered, rounds=1, turn=turn)
 
-    ways = {
-        "the change itself": change,
-        "refresh": lambda _: refreshed(tables),
-        "MERGE by hand": lambda n: tables.spark.sql(MERGE.format(versions[n])),
-        BEST: lambda n: tuned.sql(MERGE.format(versions[n])),
-        "overwrite by hand": lambda _: tables.sql(f"INSERT OVERWRITE whole {QUERY}"),
-        "append of one row": lambda _: tables.sql("INSERT INTO log VALUES (1)"),
-        "nothing changed": lambda _: refreshed(tables),
-    }
-    return in_turn(tables.spark, ways, rounds=rounds, warm_up=warm_up)
+        changed = once({CHANGE: lambda n: come(tables, rows, n)})
+        written = by_hand(tables, session, newest(tables)) | given
+        found = once({"refresh": lambda _: tables.refresh("agg")} | written)
+        nothing = once({NOTHING: lambda _: tables.refresh("agg")})
+        all_rounds.append(changed | found | nothing)
+    return merge_rounds(all_rounds[warm_up:])
+
+
+def best(found: dict[str, Measured]) -> str:
+    """The bare write that took least; which one, differs from machine to machine."""
+    return min(BARE, key=lambda way: found[way].median)
 
 
 def many(tables: dt.DynamicTables, count: int, rounds: int) -> dict[str, Measured]:
@@ -89,35 +150,46 @@ def many(tables: dt.DynamicTables, count: int, rounds: int) -> dict[str, Measure
     found = {"one after another": Measured(), "all at once": Measured()}
     for number in range(rounds + 1):
         for way, measured in found.items():
-            changed(tables, 1, number)
-            begun = time.perf_counter()
-            if way == "all at once":
-                records = [*tables.refresh(*names).records]
-            else:
-                records = [record for name in names for record in tables.refresh(name).records]
+            come(tables, 1, number)
+            jobs, begun = jobs_begun(tables.spark), time.perf_counter()
+            for together in [names] if way == "all at once" else [[name] for name in names]:
+                tables.refresh(*together)
             if number:
                 measured.seconds.append(time.perf_counter() - begun)
-                measured.jobs.append(sum(record.work.spark_jobs or 0 for record in records))
+                measured.jobs.append(jobs_begun(tables.spark) - jobs)
     return found
+
+
+def told(found: dict[str, Measured], against: str) -> str:
+    refresh = found["refresh"].median
+    to_bare = refresh / found[against].median
+    to_hand = refresh / min(found[way].median for way in BY_HAND)
+    return (
+        f"{table(found, against=against)}\n\nThe refresh takes {to_bare:.2f} times the best bare"
+        f" write ({against}), and {to_hand:.2f} times the best by hand that has to find the rows."
+    )
 
 
 def main() -> None:
     wanted = arguments(__doc__)
-    rounds, warm_up = (4, 6) if wanted.quick else (10, 25)
+    rounds, warm_up = (2, 2) if wanted.quick else (10, 25)
+    picture = "fixed_cost.png"
     drawn: dict[str, dict[str, float]] = {}
     with Lake() as tables:
         prepare(tables)
         for rows in (1, 1000):
             found = measure(tables, rows, rounds=rounds, warm_up=warm_up)
-            text = table(found, against=BEST)
-            drawn[f"{rows:,} rows"] = {w: m.median / found[BEST].median for w, m in found.items()}
-            report(f"Fixed cost: {rows:,} rows into a 1,000-row table", text, save=wanted.save)
+            check(tables, QUERY, "agg", *BY_HAND.values())
+            base = best(found)
+            drawn[f"{rows:,} rows"] = {w: m.median / found[base].median for w, m in found.items()}
+            title = f"Fixed cost: {rows:,} rows into a table of {GROUPS:,} groups"
+            report(title, told(found, base), save=wanted.save, picture=picture)
         count = 8 if wanted.quick else 50
         found = many(tables, count, 1 if wanted.quick else 2)
         text = table(found, against="one after another")
         report(f"Fixed cost: {count} small tables", text, save=wanted.save)
     if wanted.save:
-        bars("fixed_cost.png", "Fixed cost", drawn, y=f"seconds against: {BEST}")
+        bars(picture, "Fixed cost", drawn, y="seconds against the best bare write")
 
 
 if __name__ == "__main__":

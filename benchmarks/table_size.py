@@ -2,7 +2,7 @@
 
 10,000 rows with neighbouring keys come into a table of one, ten and a hundred million rows that is
 sorted by key, under the same number of groups. What a refresh costs should follow the change, not
-the table.
+the table. In the end every table is compared with its query.
 """
 
 from __future__ import annotations
@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from change_size import FEED, WARM_UP, ways
-from common import Lake, Measured, arguments, in_turn, merge_rounds, plot, report
+from common import (
+    WHOLE,
+    Lake,
+    Measured,
+    Way,
+    arguments,
+    check,
+    in_turn,
+    merge_rounds,
+    plot,
+    report,
+    taking_part,
+)
 
 import dynamic_tables as dt
 
@@ -50,24 +62,22 @@ def measured(rows: int, *, rounds: int, warm_up: int) -> dict[str, Measured]:
         prepare(tables, rows)
         strategies = ways(tables, "t", QUERY, without=("rows",))
 
-        def refresh(strategy: str) -> int:
-            record = tables.refresh(f"t_{strategy}", strategy=strategy)[f"t_{strategy}"]
-            return record.work.spark_jobs or 0
-
-        found = {"recompute": lambda _: tables.sql(f"INSERT OVERWRITE t_whole {QUERY}")} | {
-            s: lambda _, s=s: refresh(s) for s in strategies
-        }
+        found: dict[str, Way] = {
+            WHOLE: lambda _: tables.sql(f"INSERT OVERWRITE t_whole {QUERY}")
+        } | {s: lambda _, s=s: tables.refresh(f"t_{s}", strategy=s) for s in strategies}
         all_rounds = []
         for number in range(-warm_up, rounds):
             come(tables, number)
-            all_rounds.append(in_turn(tables.spark, found, rounds=1, turn=number))
+            part = taking_part(found, number)
+            all_rounds.append(in_turn(tables.spark, part, rounds=1, turn=number))
+        check(tables, QUERY, *(f"t_{way}" for way in ("whole", *strategies)))
         return merge_rounds(all_rounds[warm_up:])
 
 
 def lines(
     rows: int, found: Mapping[str, Measured], before: Mapping[str, Measured] | None
 ) -> list[str]:
-    base = found["recompute"].median
+    base = found[WHOLE].median
     told = []
     for way, m in found.items():
         grown = f"{m.median / before[way].median:.2f}" if before else ""
@@ -90,9 +100,10 @@ def main() -> None:
         for way, m in found.items():
             curves.setdefault(way, []).append((rows, m.median))
         before = found
-    report(TITLE, "\n".join(text), save=wanted.save)
+    picture = "table_size.png"
+    report(TITLE, "\n".join(text), save=wanted.save, picture=picture)
     if wanted.save:
-        plot("table_size.png", TITLE, curves, x="rows of the source", y="seconds")
+        plot(picture, TITLE, curves, x="rows of the source", y="seconds")
 
 
 if __name__ == "__main__":
