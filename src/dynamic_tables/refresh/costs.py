@@ -213,6 +213,10 @@ class Taken:
     weight: int
     ratio: float
 
+    @property
+    def is_light(self) -> bool:
+        return self.weight < TELLING
+
     def apart(self, weight: float) -> float:
         """How many times as heavy or as light, as a power of ten."""
         return abs(log10(max(weight, 1.0) / max(self.weight, 1)))
@@ -222,7 +226,8 @@ def correction(strategy: Strategy, weight: float, history: Sequence[RefreshRecor
     """By how much scanning was dearer on this table than it was weighed; 1: nothing is known.
 
     Refreshes that scanned little tell of the fixed part only, and of a process that just started,
-    unless they took longer than both: then their weight was wrong.
+    unless one took longer than both: then its weight was wrong, or something else held it up, on
+    which the others vote.
     Weights are rough, and the rougher the further one is from what was measured.
     """
     taken = _taken(strategy, history)
@@ -253,16 +258,22 @@ def _taken(strategy: Strategy, history: Sequence[RefreshRecord]) -> list[Taken]:
         for estimate in record.estimates
         if record.strategy is strategy is estimate.strategy
     ]
-    told = [
-        Taken(age, weight, _ratio(record, weight, cold=weight < TELLING))
-        for age, record, weight in weighed
-        if _tells(record)
-    ]
-    return [one for one in told if one.weight >= TELLING or one.ratio > 1] or [
+    told = [_measured(age, record, weight) for age, record, weight in weighed if _tells(record)]
+    light = [one for one in told if one.is_light]
+    if all(one.ratio <= 1 for one in light):  # nothing to be said against any of them
+        told = [one for one in told if not one.is_light]
+    return told or [
         Taken(age, weight, max(1.0, _ratio(record, weight, cold=True)))
         for age, record, weight in weighed
         if record.reason is Reason.FIRST_LOAD and weight >= TELLING
     ]
+
+
+def _measured(age: int, record: RefreshRecord, weight: int) -> Taken:
+    """One refresh; a light one took no longer than its weight, or longer than a cold start."""
+    if weight >= TELLING:
+        return Taken(age, weight, _ratio(record, weight, cold=False))
+    return Taken(age, weight, max(1.0, _ratio(record, weight, cold=True)))
 
 
 def _ratio(record: RefreshRecord, weight: int, *, cold: bool) -> float:
