@@ -194,14 +194,11 @@ class Contest:
     def measured(self, version: int) -> dict[str, Measured]:
         found: dict[str, Callable[[int], object]] = {}
         for table in self._refreshed:
-            found[table.rpartition("_")[2]] = lambda _, table=table: self._refresh(table)
+            found[table.rpartition("_")[2]] = lambda _, table=table: self._tables.refresh(table)
         for target, way in self._ways.items():
             session = self._tuned if way.tuned else self._tables.spark
-            found[way.title] = lambda _, t=target, w=way, s=session: _silent(w.step(s, t, version))
+            found[way.title] = lambda _, t=target, w=way, s=session: w.step(s, t, version)
         return in_turn(self._tables.spark, found, rounds=1, turn=version)
-
-    def _refresh(self, table: str) -> int:
-        return self._tables.refresh(table)[table].work.spark_jobs or 0
 
     def check(self) -> None:
         """Every table has the rows of the query."""
@@ -240,10 +237,6 @@ class Contest:
     @property
     def title(self) -> str:
         return self._title
-
-
-def _silent(_: object) -> None:
-    """Statements return frames, which are no numbers of jobs."""
 
 
 def _summed(query: str, table: str) -> str:

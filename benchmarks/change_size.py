@@ -96,12 +96,11 @@ def measure(
 ) -> Round:
     chosen: list[str] = []
 
-    def refresh(strategy: str | None) -> int:
+    def refresh(strategy: str | None) -> None:
         table = f"{name}_{strategy or 'auto'}"
         record = tables.refresh(table, strategy=strategy)[table]
         if strategy is None:
             chosen.append(str(record.strategy))
-        return record.work.spark_jobs or 0
 
     found = {
         "recompute": lambda _: tables.sql(f"INSERT OVERWRITE {name}_whole {query}"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from common import Lake, Measured, arguments, bars, in_turn, report, table
+from common import Lake, Measured, arguments, bars, in_turn, jobs_so_far, report, table
 
 import dynamic_tables as dt
 
@@ -42,10 +42,6 @@ def changed(tables: dt.DynamicTables, rows: int, number: int) -> int:
     return newest(tables)
 
 
-def refreshed(tables: dt.DynamicTables) -> int:
-    return tables.refresh("agg")["agg"].work.spark_jobs or 0
-
-
 BEST = "MERGE by hand, tuned session"
 MERGE = (
     "MERGE INTO by_hand t USING (SELECT k, count(*) AS n, sum(v) AS s, count(v) AS c"
@@ -69,12 +65,12 @@ def measure(
 
     ways = {
         "the change itself": change,
-        "refresh": lambda _: refreshed(tables),
+        "refresh": lambda _: tables.refresh("agg"),
         "MERGE by hand": lambda n: tables.spark.sql(MERGE.format(versions[n])),
         BEST: lambda n: tuned.sql(MERGE.format(versions[n])),
         "overwrite by hand": lambda _: tables.sql(f"INSERT OVERWRITE whole {QUERY}"),
         "append of one row": lambda _: tables.sql("INSERT INTO log VALUES (1)"),
-        "nothing changed": lambda _: refreshed(tables),
+        "nothing changed": lambda _: tables.refresh("agg"),
     }
     return in_turn(tables.spark, ways, rounds=rounds, warm_up=warm_up)
 
@@ -90,14 +86,12 @@ def many(tables: dt.DynamicTables, count: int, rounds: int) -> dict[str, Measure
     for number in range(rounds + 1):
         for way, measured in found.items():
             changed(tables, 1, number)
-            begun = time.perf_counter()
-            if way == "all at once":
-                records = [*tables.refresh(*names).records]
-            else:
-                records = [record for name in names for record in tables.refresh(name).records]
+            before, begun = jobs_so_far(tables.spark), time.perf_counter()
+            for together in [names] if way == "all at once" else [[name] for name in names]:
+                tables.refresh(*together)
             if number:
                 measured.seconds.append(time.perf_counter() - begun)
-                measured.jobs.append(sum(record.work.spark_jobs or 0 for record in records))
+                measured.jobs.append(jobs_so_far(tables.spark) - before)
     return found
 
 

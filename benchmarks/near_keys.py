@@ -43,14 +43,10 @@ def queries() -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def measure(tables: dt.DynamicTables, name: str, query: str, turn: int) -> dict[str, Measured]:
-    def refresh(way: str, strategy: str | None) -> int:
-        table = f"{name}_{way}"
-        return tables.refresh(table, strategy=strategy)[table].work.spark_jobs or 0
-
     ways = {
         "recompute": lambda _: tables.sql(f"INSERT OVERWRITE {name}_whole {query}"),
-        "refresh": lambda _: refresh("auto", None),
-        "keys": lambda _: refresh("keys", "keys"),
+        "refresh": lambda _: tables.refresh(f"{name}_auto"),
+        "keys": lambda _: tables.refresh(f"{name}_keys", strategy="keys"),
     }
     return in_turn(tables.spark, ways, rounds=1, turn=turn)
 

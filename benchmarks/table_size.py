@@ -50,12 +50,8 @@ def measured(rows: int, *, rounds: int, warm_up: int) -> dict[str, Measured]:
         prepare(tables, rows)
         strategies = ways(tables, "t", QUERY, without=("rows",))
 
-        def refresh(strategy: str) -> int:
-            record = tables.refresh(f"t_{strategy}", strategy=strategy)[f"t_{strategy}"]
-            return record.work.spark_jobs or 0
-
         found = {"recompute": lambda _: tables.sql(f"INSERT OVERWRITE t_whole {QUERY}")} | {
-            s: lambda _, s=s: refresh(s) for s in strategies
+            s: lambda _, s=s: tables.refresh(f"t_{s}", strategy=s) for s in strategies
         }
         all_rounds = []
         for number in range(-warm_up, rounds):
