@@ -222,6 +222,18 @@ def test_plan_explain_and_history_tell_rows_bytes_and_seconds(lake: dt.DynamicTa
         }  # fmt: skip
         assert by["full"]["bytes"] == 400 * MB
         assert by["merge"]["seconds"] < by["full"]["seconds"]
+        assert told["rejected"] == {
+            "append": "NOT_MONOTONE",
+            "fold": "STORAGE",
+            "keys": "DEARER",
+            "rows": "DEARER",
+            "full": "DEARER",
+        }
+    assert console_text(explanation_text(lake.explain("grouped"))).count("DEARER") == 0
+    change(lake, 3)
+    shown = re.sub(r"\s+", " ", console_text(explanation_text(lake.explain("grouped"))))
+    assert re.search(r"merge 1\.\d s \(3 rows, [\d,]+ bytes\)", shown)
+    assert re.search(r"full [\d.]+ s \(10 rows, [\d,]+ bytes, DEARER\)", shown)
     assert [e["strategy"] for e in first.as_json()["estimates"]] == ["full"]
 
 
@@ -241,6 +253,18 @@ def test_the_tuning_query_runs_as_it_is_written(tables: dt.DynamicTables) -> Non
     assert (name, full, incremental) == ("main.grouped", *took)
     said = tables.sql("SELECT strategy, how FROM refresh_history ORDER BY history_no").collect()
     assert said == [("FULL", "full"), ("FULL", "full"), ("AFFECTED_KEYS", "merge")]
+
+
+def test_changes_that_change_nothing_tell_how_many_keys_they_touched(
+    tables: dt.DynamicTables,
+) -> None:
+    tables.sql(FACT)
+    tables.sql("INSERT INTO fact SELECT k, 5 FROM fact")
+    tables.create("grouped", QUERY)
+    tables.sql("UPDATE fact SET v = 6 - v WHERE k < 3")
+    record = tables.refresh("grouped")["grouped"]
+    assert (record.strategy, record.reason) == ("no_data", "NET_EMPTY")
+    assert record.work.cardinality_ratio == pytest.approx(0.3)
 
 
 def test_a_recomputation_by_cost_or_by_hand_tells_the_share_too(lake: dt.DynamicTables) -> None:

@@ -320,6 +320,48 @@ def test_what_was_dearer_tells_how_much_had_changed() -> None:
     assert decide(replace(QUIET, moved=MOVED, sizes=lambda: all_of_it)).changed == 1.0
 
 
+FULL_TOO = ("merge", "keys", "rows")  # what QUIET's query has besides
+NEVER = {"append": "NOT_MONOTONE", "fold": "STORAGE"}
+
+
+@pytest.mark.parametrize(
+    ("options", "times", "forced", "rejected"),
+    [
+        ({}, 1, None, {"keys": "DEARER", "rows": "DEARER", "full": "DEARER"}),
+        ({}, 8000, None, dict.fromkeys(FULL_TOO, "DEARER")),
+        (
+            {"cardinality_threshold": 0.5}, 8000, None,
+            {"keys": "DEARER", "rows": "DEARER", "full": "BELOW_THRESHOLD"},
+        ),
+        (
+            {"refresh_mode": "INCREMENTAL"}, 8000, None,
+            {"keys": "DEARER", "rows": "DEARER", "full": "MODE_REFUSES_FULL"},
+        ),
+        ({"refresh_mode": "FULL"}, 1, None, dict.fromkeys(FULL_TOO, "DECLARED_FULL")),
+        ({}, 1, "keys", {"merge": "FORCED", "rows": "FORCED", "full": "FORCED"}),
+        ({}, 0, None, {"keys": "NOT_CHEAPER", "rows": "NOT_CHEAPER", "full": "NOT_CHEAPER"}),
+    ],
+)  # fmt: skip
+def test_whoever_is_not_taken_has_a_reason(
+    options: dict[str, object], times: int, forced: str | None, rejected: dict[str, str]
+) -> None:
+    sizes = replace(LARGE, changed_bytes=times * MB) if times else None
+    table = replace(TABLE, options=Options.from_kwargs(**options))
+    facts = replace(QUIET, definition=table, moved=MOVED, sizes=lambda: sizes)
+    decision = decide(replace(facts, forced=Strategy(forced) if forced else None))
+    declared = options.get("refresh_mode") == "FULL"
+    never = dict.fromkeys(NEVER, "DECLARED_FULL") if declared else NEVER
+    assert decision.rejected == never | rejected
+    assert decision.strategy not in decision.rejected
+
+
+def test_what_was_tried_in_vain_has_the_reason_for_that() -> None:
+    decision = decide(replace(QUIET, moved=MOVED, sizes=lambda: LARGE))
+    full = fallen_back(TABLE, decision, Reason.HISTORY_GONE)
+    told = {"merge": "HISTORY_GONE", "keys": "DEARER", "rows": "DEARER"}
+    assert full.rejected == NEVER | told
+
+
 def advised(present: Storage, sizes: Sizes) -> str:
     found = costs.storages(sizes, costs.Shape(linear=False), ())
     assert {cost.storage for cost in found} == set(Storage)

@@ -224,7 +224,10 @@ def _next_refresh(planned: Planned) -> dict[str, Cell]:
     way = planned.strategy.value if planned.strategy else planned.action.value
     facts: dict[str, Cell] = {"refreshed alone": f"{way} ({planned.reason.value}) {planned.detail}"}
     if planned.estimates:
-        facts["would take"] = ", ".join(map(_estimate, planned.estimates))
+        facts["would take"] = ", ".join(
+            _estimate(expected, planned.rejected.get(expected.strategy))
+            for expected in planned.estimates
+        )
     if planned.storages:
         facts["stored"] = "\n".join(
             f"{c.storage.value}: refreshed in {c.refresh_s:.1f} s, read in {c.read_s:.1f} s"
@@ -235,9 +238,11 @@ def _next_refresh(planned: Planned) -> dict[str, Cell]:
     return facts
 
 
-def _estimate(expected: Estimate) -> str:
+def _estimate(expected: Estimate, rejected: Reason | None) -> str:
     rows = "" if expected.rows is None else f"{expected.rows:,} rows, "
-    return f"{expected.strategy.value} {expected.seconds:.1f} s ({rows}{expected.bytes:,} bytes)"
+    why = f", {rejected.value}" if rejected else ""
+    read = f"{rows}{expected.bytes:,} bytes{why}"
+    return f"{expected.strategy.value} {expected.seconds:.1f} s ({read})"
 
 
 def _failure_json(failure: Failure) -> dict[str, Any]:
