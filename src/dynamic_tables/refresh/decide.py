@@ -204,12 +204,18 @@ def _shape(plan: DeltaPlan, definition: Definition) -> costs.Shape:
 
 def storages(facts: Facts) -> tuple[costs.StorageCost, ...]:
     """What the ways to store a table would cost, if it is an aggregate that has both."""
+    if facts.definition.options.refresh_mode is RefreshMode.FULL:
+        return ()
     plan, sizes = facts.plan(), facts.sizes()
     if sizes is None or isinstance(plan, NotIncremental) or isinstance(plan.merging, Reason):
         return ()
     if Partials(plan.merging).reason_against(facts.definition.types) is not None:
         return ()
-    return costs.storages(sizes, _shape(plan, facts.definition), facts.history())
+    rests, history = not facts.moved and not facts.clock_moved, facts.history()
+    if rests:
+        sizes = costs.supposed(sizes, history)
+    shape = _shape(plan, facts.definition)
+    return costs.storages(sizes, shape, history, is_supposed=rests)
 
 
 def _chosen(

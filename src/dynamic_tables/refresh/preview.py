@@ -125,9 +125,10 @@ def _planned(
         return _skipped(name, barred, *expires)
     try:
         decision, moved, facts = _decide(context, refresh, plan, state, changing)
+        rests = decision.strategy is Strategy.NO_DATA
         by_changes = any(e.strategy is not Strategy.FULL for e in decision.estimates)
         sizes = facts.sizes() if decision.estimates else None
-        found = storages(facts) if by_changes else ()
+        found = storages(facts) if by_changes or rests else ()
     except DynamicTablesError as error:
         return _skipped(name, error, *expires)
     if decision.strategy is not Strategy.NO_DATA:
