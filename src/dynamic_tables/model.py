@@ -196,6 +196,7 @@ class RefreshRecord:
     pins: tuple[Pin, ...] = ()
     work: Work = field(default_factory=Work)
     estimates: tuple[Estimate, ...] = ()  # of the strategies that were possible
+    rejected: Mapping[Strategy, Reason] = field(default_factory=dict)  # those not taken, and why
     started_at: datetime
     duration_ms: int
     steps_ms: Mapping[str, int] = field(default_factory=dict)  # duration split by step
@@ -257,6 +258,7 @@ class RefreshRecord:
             "sources": {str(pin.name): pin.version for pin in self.pins},
             **work,
             "estimates": [estimate.as_json() for estimate in self.estimates],
+            "rejected": {way.value: why.value for way, why in self.rejected.items()},
             "started_at": self.started_at.isoformat(),
             "duration_ms": self.duration_ms,
             "steps_ms": dict(self.steps_ms),

@@ -19,6 +19,8 @@ class Reason(StrEnum):
     CHANGED = "CHANGED"  # sources changed, and their changes are what was read
     NO_FEED = "NO_FEED"  # no longer given; it is in older histories
     DEARER = "DEARER"  # reading what changed would cost more than to recompute
+    NOT_CHEAPER = "NOT_CHEAPER"  # it would not cost clearly less than one that comes before it
+    BELOW_THRESHOLD = "BELOW_THRESHOLD"  # CARDINALITY_THRESHOLD is asked instead of the cost
     ABOVE_THRESHOLD = "ABOVE_THRESHOLD"  # more keys are affected than CARDINALITY_THRESHOLD allows
     CHANGES_FAILED = "CHANGES_FAILED"  # an expression failed on a row that came and went
     NOT_INCREMENTAL = "NOT_INCREMENTAL"  # the strategy that was asked for is not possible

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from duck_oracle import check
@@ -222,7 +223,55 @@ def test_plan_explain_and_history_tell_rows_bytes_and_seconds(lake: dt.DynamicTa
         }  # fmt: skip
         assert by["full"]["bytes"] == 400 * MB
         assert by["merge"]["seconds"] < by["full"]["seconds"]
+        assert told["rejected"] == {
+            "append": "NOT_MONOTONE",
+            "fold": "STORAGE",
+            "keys": "DEARER",
+            "rows": "DEARER",
+            "full": "DEARER",
+        }
+    assert console_text(explanation_text(lake.explain("grouped"))).count("DEARER") == 0
+    change(lake, 3)
+    shown = re.sub(r"\s+", " ", console_text(explanation_text(lake.explain("grouped"))))
+    assert re.search(r"merge 1\.\d s \(3 rows, [\d,]+ bytes\)", shown)
+    assert re.search(r"full [\d.]+ s \(10 rows, [\d,]+ bytes, DEARER\)", shown)
     assert [e["strategy"] for e in first.as_json()["estimates"]] == ["full"]
+
+
+def test_what_either_storage_would_cost_is_told_of_a_table_at_rest(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if as many rows changed as before its refreshes; at first, as if a hundredth did."""
+    tables.sql(FACT)
+    tables.create("grouped", QUERY)
+    sizes = Sizes(
+        changed_rows=0, changed_bytes=0, source_bytes=4000 * MB, stored_bytes=100 * MB,
+        stored_rows=50_000,
+    )  # fmt: skip
+    monkeypatch.setattr(DuckLake, "sizes", lambda *_: sizes)
+
+    def told(rows: int) -> None:
+        (planned,) = tables.plan("grouped")
+        assert planned.reason == "NOT_MOVED"
+        assert [cost.storage for cost in planned.storages] == ["IN_PLACE", "MERGE_ON_READ"]
+        assert [cost.as_json()["supposed_rows"] for cost in planned.storages] == [rows] * 2
+        shown = console_text(explanation_text(tables.explain("grouped")))
+        assert f"s if {rows:,} rows change, read in" in shown
+
+    told(500)
+    (advised,) = tables.plan("grouped")[0].warnings
+    assert advised.startswith("STORAGE = MERGE_ON_READ would refresh it in")
+    assert advised.endswith(", if 500 rows change")
+    moved = replace(sizes, changed_rows=70, changed_bytes=7000)
+    with monkeypatch.context() as changed:
+        changed.setattr(DuckLake, "sizes", lambda *_: moved)
+        change(tables, 1)
+        (planned,) = tables.plan("grouped")
+        assert {cost.supposed for cost in planned.storages} == {None}
+        assert tables.refresh("grouped")["grouped"].strategy == "merge"
+    told(70)
+    tables.alter("grouped", refresh_mode="FULL")
+    assert tables.plan("grouped")[0].storages == ()
 
 
 def test_the_tuning_query_runs_as_it_is_written(tables: dt.DynamicTables) -> None:
@@ -241,6 +290,18 @@ def test_the_tuning_query_runs_as_it_is_written(tables: dt.DynamicTables) -> Non
     assert (name, full, incremental) == ("main.grouped", *took)
     said = tables.sql("SELECT strategy, how FROM refresh_history ORDER BY history_no").collect()
     assert said == [("FULL", "full"), ("FULL", "full"), ("AFFECTED_KEYS", "merge")]
+
+
+def test_changes_that_change_nothing_tell_how_many_keys_they_touched(
+    tables: dt.DynamicTables,
+) -> None:
+    tables.sql(FACT)
+    tables.sql("INSERT INTO fact SELECT k, 5 FROM fact")
+    tables.create("grouped", QUERY)
+    tables.sql("UPDATE fact SET v = 6 - v WHERE k < 3")
+    record = tables.refresh("grouped")["grouped"]
+    assert (record.strategy, record.reason) == ("no_data", "NET_EMPTY")
+    assert record.work.cardinality_ratio == pytest.approx(0.3)
 
 
 def test_a_recomputation_by_cost_or_by_hand_tells_the_share_too(lake: dt.DynamicTables) -> None:

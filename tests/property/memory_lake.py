@@ -159,6 +159,7 @@ class MemoryLake:
     faults = (OSError,)
     can_slice = True
     one_driver_at = ()
+    no_work = Work()
 
     def __init__(self, disk: Disk, pass_gate: Callable[[], None]) -> None:
         self._disk, self._pass_gate = disk, pass_gate

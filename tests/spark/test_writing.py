@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import dynamic_tables as dt
-from dynamic_tables.lake import holding, marking
+from dynamic_tables.lake import holding, marking, snapshots
 from oracle import check
 from tuning import TUNING
 
@@ -125,6 +125,30 @@ def test_the_users_limits(lake: dt.DynamicTables) -> None:
     ways = lake.sql("SELECT how, avg(duration_ms) AS ms FROM refresh_history GROUP BY how")
     assert {row.how for row in ways.collect()} >= {"merge", "full"}
     check(lake, "grouped")
+
+
+def test_a_threshold_holds_where_delta_does_not_know_the_rows(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checksum names the files of tables that have few; the rows of others are counted."""
+    monkeypatch.setattr(snapshots, "all_files", lambda _: None)
+    lake.sql(f"CREATE TABLE unlisted (k INT, v INT) USING delta {FEED}")
+    lake.sql("INSERT INTO unlisted SELECT id % 10, id FROM range(100)")
+    query = "SELECT k, count(*) AS n, sum(v) AS s FROM unlisted GROUP BY k"
+    lake.create("uncounted", query, cardinality_threshold=0.2)
+
+    def refreshed(keys: int) -> tuple[str | None, str, float | None]:
+        lake.sql(f"UPDATE unlisted SET v = v + 1 WHERE k < {keys}")
+        record = lake.refresh("uncounted")["uncounted"]
+        return record.strategy, record.reason, record.work.cardinality_ratio
+
+    assert refreshed(3) == ("full", "ABOVE_THRESHOLD", pytest.approx(0.3))
+    assert refreshed(2) == ("merge", "CHANGED", pytest.approx(0.2))
+    lake.alter("uncounted", unset=["cardinality_threshold"])
+    assert refreshed(2) == ("merge", "CHANGED", None)  # nobody asked: no job for it
+    monkeypatch.setattr(holding, "SMALL_CHANGES", 0)
+    assert refreshed(3) == ("merge", "CHANGED", pytest.approx(0.3))  # beside many it costs nothing
+    check(lake, "uncounted")
 
 
 def test_neighbouring_groups_lie_together(lake: dt.DynamicTables) -> None:

@@ -117,6 +117,7 @@ def record(sequence: int | None = 1, **changes: Any) -> RefreshRecord:
         "cut_from": cut(6),
         "cut": cut(7),
         "pins": pins(),
+        "rejected": {Strategy.APPEND: Reason.NOT_MONOTONE, Strategy.FULL: Reason.DEARER},
         "work": Work(rows_inserted=1, rows_updated=2, bytes_read=2**40, spark_jobs=4),
         "started_at": INSTANT + timedelta(seconds=sequence or 0),
         "duration_ms": 1200,

@@ -21,6 +21,10 @@ from dynamic_tables.refresh.decide import Facts, decide, fallen_back
 
 MB = 2**20
 LARGE = Sizes(changed_rows=100, changed_bytes=MB, source_bytes=4000 * MB, stored_bytes=100 * MB)
+LIGHT = Sizes(  # TPC-H's q13
+    changed_rows=3_000, changed_bytes=MB, source_bytes=72 * MB, stored_bytes=2_000,
+    beside_bytes=12 * MB,
+)  # fmt: skip
 WAYS = (Strategy.MERGE, Strategy.KEYS, Strategy.ROWS, Strategy.FULL)
 
 
@@ -71,14 +75,12 @@ def test_a_cold_start_tells_nothing() -> None:
 
 def test_a_light_refresh_that_took_too_long_for_a_cold_start_was_weighed_wrong() -> None:
     """TPC-H's q13, merged in 7.7 s round after round where recomputing took 3.4."""
-    sizes = Sizes(
-        changed_rows=3_000, changed_bytes=MB, source_bytes=72 * MB, stored_bytes=2_000,
-        beside_bytes=12 * MB,
-    )  # fmt: skip
-    light = weighed(sizes)[Strategy.MERGE]
+    light = weighed(LIGHT)[Strategy.MERGE]
     assert light.weight < costs.TELLING
-    assert chosen(sizes, record(Strategy.MERGE, 3.9, light)) == ("merge", "CHANGED")
-    assert chosen(sizes, record(Strategy.MERGE, 7.7, light)) == ("full", "DEARER")
+    quick, slow = (record(Strategy.MERGE, took, light) for took in (3.9, 7.7))
+    assert chosen(LIGHT, quick) == ("merge", "CHANGED")
+    assert chosen(LIGHT, slow) == ("full", "DEARER")
+    assert chosen(LIGHT, slow, slow, slow, quick, quick) == ("full", "DEARER")
 
 
 def test_joins_read_the_other_side() -> None:
@@ -115,11 +117,14 @@ def test_what_was_never_tried_is_no_better_than_what_was() -> None:
     assert weighed(sizes, tried, slow)[Strategy.KEYS].seconds < known[Strategy.MERGE].seconds
 
 
-def test_one_bad_measurement_among_many_does_not_count() -> None:
-    merge = weighed(LARGE)[Strategy.MERGE]
-    good = record(Strategy.MERGE, merge.seconds, merge)
-    slow = record(Strategy.MERGE, 10 * merge.seconds, merge)
-    assert chosen(LARGE, slow, good, good) == ("merge", "CHANGED")
+@pytest.mark.parametrize(("sizes", "took_s"), [(LARGE, 3.5), (LIGHT, 1.2)])
+def test_one_bad_measurement_among_many_does_not_count(sizes: Sizes, took_s: float) -> None:
+    merge = weighed(sizes)[Strategy.MERGE]
+    good = record(Strategy.MERGE, took_s, merge)
+    slow = record(Strategy.MERGE, 10 * took_s, merge)
+    assert chosen(sizes, slow, good, good) == ("merge", "CHANGED")
+    assert chosen(sizes, good, good, slow) == ("merge", "CHANGED")
+    assert chosen(sizes, *[good] * 4, slow) == ("merge", "CHANGED")
 
 
 @pytest.mark.parametrize(
@@ -313,6 +318,48 @@ def test_what_was_dearer_tells_how_much_had_changed() -> None:
     assert (decision.reason, decision.changed) == ("DEARER", 0.5)
     all_of_it = replace(half, changed_rows=5000)
     assert decide(replace(QUIET, moved=MOVED, sizes=lambda: all_of_it)).changed == 1.0
+
+
+FULL_TOO = ("merge", "keys", "rows")  # what QUIET's query has besides
+NEVER = {"append": "NOT_MONOTONE", "fold": "STORAGE"}
+
+
+@pytest.mark.parametrize(
+    ("options", "times", "forced", "rejected"),
+    [
+        ({}, 1, None, {"keys": "DEARER", "rows": "DEARER", "full": "DEARER"}),
+        ({}, 8000, None, dict.fromkeys(FULL_TOO, "DEARER")),
+        (
+            {"cardinality_threshold": 0.5}, 8000, None,
+            {"keys": "DEARER", "rows": "DEARER", "full": "BELOW_THRESHOLD"},
+        ),
+        (
+            {"refresh_mode": "INCREMENTAL"}, 8000, None,
+            {"keys": "DEARER", "rows": "DEARER", "full": "MODE_REFUSES_FULL"},
+        ),
+        ({"refresh_mode": "FULL"}, 1, None, dict.fromkeys(FULL_TOO, "DECLARED_FULL")),
+        ({}, 1, "keys", {"merge": "FORCED", "rows": "FORCED", "full": "FORCED"}),
+        ({}, 0, None, {"keys": "NOT_CHEAPER", "rows": "NOT_CHEAPER", "full": "NOT_CHEAPER"}),
+    ],
+)  # fmt: skip
+def test_whoever_is_not_taken_has_a_reason(
+    options: dict[str, object], times: int, forced: str | None, rejected: dict[str, str]
+) -> None:
+    sizes = replace(LARGE, changed_bytes=times * MB) if times else None
+    table = replace(TABLE, options=Options.from_kwargs(**options))
+    facts = replace(QUIET, definition=table, moved=MOVED, sizes=lambda: sizes)
+    decision = decide(replace(facts, forced=Strategy(forced) if forced else None))
+    declared = options.get("refresh_mode") == "FULL"
+    never = dict.fromkeys(NEVER, "DECLARED_FULL") if declared else NEVER
+    assert decision.rejected == never | rejected
+    assert decision.strategy not in decision.rejected
+
+
+def test_what_was_tried_in_vain_has_the_reason_for_that() -> None:
+    decision = decide(replace(QUIET, moved=MOVED, sizes=lambda: LARGE))
+    full = fallen_back(TABLE, decision, Reason.HISTORY_GONE)
+    told = {"merge": "HISTORY_GONE", "keys": "DEARER", "rows": "DEARER"}
+    assert full.rejected == NEVER | told
 
 
 def advised(present: Storage, sizes: Sizes) -> str:

@@ -241,6 +241,8 @@ class Lake(Protocol):
     def cancel(self) -> None: ...
     def is_alive(self) -> bool: ...  # False: the engine died, and nothing here brings it back
     @property
+    def no_work(self) -> Work: ...  # what a refresh cost that opened no work area
+    @property
     def one_driver_at(self) -> tuple[str, ...]: ...  # see `Claimant`
     @property
     def can_slice(self) -> bool: ...  # whether several workers can share one refresh

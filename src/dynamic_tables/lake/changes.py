@@ -21,7 +21,7 @@ from dynamic_tables.lake.deltas import Feed, SparkLeaves, typed, types_of
 from dynamic_tables.lake.differing import changes_by_feed, changes_by_files
 from dynamic_tables.lake.extent import Extent
 from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone, told
-from dynamic_tables.lake.files import rows_at
+from dynamic_tables.lake.files import row_count_at, rows_at
 from dynamic_tables.lake.holding import Holder, Kept
 from dynamic_tables.lake.log import RENAMING_OPERATIONS
 from dynamic_tables.lake.plans import moved_names, same_types
@@ -183,11 +183,14 @@ class Changes:
 
     def _exceeds_threshold(self, affected: jvm.Held) -> bool:
         """Whether more keys are affected than the user allows, as a share of the stored rows."""
+        allowed = self._definition.options.cardinality_threshold
         stored = self._lake.row_count(self._definition)
+        # Whoever names a threshold wants it kept; and beside many keys, counting costs nothing.
+        if stored is None and (allowed is not None or not affected.is_local):
+            stored = row_count_at(self._session, self._definition.location, self._base)
         if not stored:
             return False
         self.cardinality_ratio = min(1.0, affected.size / stored)
-        allowed = self._definition.options.cardinality_threshold
         return allowed is not None and self.cardinality_ratio > allowed
 
     def _found(self, strategy: Strategy, difference: DataFrame, *, of_few: bool = False) -> Found:

@@ -49,7 +49,7 @@ from dynamic_tables.lake.statements import check_columns
 from dynamic_tables.lake.store_views import store_views
 from dynamic_tables.lake.stored import StoredTables
 from dynamic_tables.lake.under_way import UnderWay
-from dynamic_tables.model import Pin, utc_now
+from dynamic_tables.model import Pin, Work, utc_now
 from dynamic_tables.names import TableName, quote
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
@@ -184,6 +184,10 @@ class SparkLake(StoredTables, SourceTables):
 
     def close(self) -> None:
         """The session is the user's, or the process's: it stays."""
+
+    @property
+    def no_work(self) -> Work:
+        return Work(spark_jobs=0, bytes_read=0, files_read=0)
 
     @property
     def can_slice(self) -> bool:

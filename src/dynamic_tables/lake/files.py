@@ -33,10 +33,18 @@ def rows_at(
     session: SparkSession, location: str, version: int, wanted: Sequence[Wanted] = ()
 ) -> DataFrame:
     """A table as of a version, at least the rows that are wanted; nothing is read yet."""
-    return _listed(session, location, version, wanted) or _as_of(session, location, version)
+    return _listed(session, location, version, wanted) or as_of(session, location, version)
 
 
-def _as_of(session: SparkSession, location: str, version: int) -> DataFrame:
+def row_count_at(session: SparkSession, location: str, version: int) -> int:
+    """How many rows a version has; counted where its checksum does not tell."""
+    log = snapshots.delta_log_by_path(session, location)
+    known = snapshots.row_count(session, snapshots.snapshot_at(session, log, version))
+    return as_of(session, location, version).count() if known is None else known
+
+
+def as_of(session: SparkSession, location: str, version: int) -> DataFrame:
+    """The rows as Delta finds them: these it counts by its log, listed files it opens."""
     return session.read.format("delta").option("versionAsOf", version).load(location)
 
 

@@ -27,7 +27,7 @@ from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake import bags, jvm, snapshots
 from dynamic_tables.lake.base import Moves
 from dynamic_tables.lake.changes import of_keys
-from dynamic_tables.lake.files import rows_at
+from dynamic_tables.lake.files import as_of, row_count_at, rows_at
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import source_names
 from dynamic_tables.lake.ranges import has_literal, literal_of
@@ -104,17 +104,14 @@ class SparkSlicer:
         return max(map(self._count, pins), default=0)
 
     def _count(self, pin: Pin) -> int:
-        known = snapshots.row_count(self._session, self._snapshot(pin))
-        return self._rows_at(pin).count() if known is None else known
+        return row_count_at(self._session, self._lake.location_of(pin.name), pin.version)
 
     def _snapshot(self, pin: Pin) -> jvm.Java:
         log = snapshots.delta_log_by_path(self._session, self._lake.location_of(pin.name))
         return snapshots.snapshot_at(self._session, log, pin.version)
 
     def _rows_at(self, pin: Pin) -> DataFrame:
-        """Delta counts the rows of a version by its log, which it does not for a list of files."""
-        reader = self._session.read.format("delta").option("versionAsOf", pin.version)
-        return reader.load(self._lake.location_of(pin.name))
+        return as_of(self._session, self._lake.location_of(pin.name), pin.version)
 
     def split(self, strategy: Strategy, count: int, pins: Sequence[Pin]) -> Split | None:
         """How to tell slices apart; None if the query has no key that could."""

@@ -163,24 +163,51 @@ class StorageCost:
     storage: Storage
     refresh_s: float
     read_s: float
+    supposed: int | None = None  # changed rows, where none has changed yet
 
     def as_json(self) -> dict[str, Any]:
         return {
             "storage": self.storage.value,
+            "supposed_rows": self.supposed,
             "refresh_seconds": round(self.refresh_s, 2),
             "read_seconds": round(self.read_s, 2),
         }
 
 
+def supposed(sizes: Sizes, history: Sequence[RefreshRecord]) -> Sizes:
+    """Where nothing has changed: as if as many rows had as before most refreshes, of which each
+    takes the room of a stored one; without such refreshes, a hundredth of the stored rows."""
+    weighed = (record.estimates[:1] for record in history if record.outcome is Outcome.DONE)
+    known = [
+        estimate.rows
+        for found in weighed
+        for estimate in found
+        if estimate.strategy is not Strategy.FULL and estimate.rows
+    ]
+    hundredth = FEW if sizes.stored_rows is None else max(sizes.stored_rows // 100, 1)
+    count = round(median(known[:REMEMBERED])) if known else hundredth
+    each = sizes.stored_bytes / sizes.stored_rows if sizes.stored_rows else FEW_BYTES / FEW
+    return replace(sizes, changed_rows=count, changed_bytes=round(count * each))
+
+
 def storages(
-    sizes: Sizes, shape: Shape, history: Sequence[RefreshRecord]
+    sizes: Sizes,
+    shape: Shape,
+    history: Sequence[RefreshRecord],
+    *,
+    is_supposed: bool = False,
 ) -> tuple[StorageCost, ...]:
     """Both ways to store an aggregate whose parts can be added up."""
+    rows = sizes.changed_rows if is_supposed else None
     read_s = sizes.stored_bytes / BYTES_PER_S
     merge, fold = estimates((Strategy.MERGE, Strategy.FOLD), sizes, shape, history)
-    return (
-        StorageCost(storage=Storage.IN_PLACE, refresh_s=merge.seconds, read_s=read_s),
-        StorageCost(storage=Storage.MERGE_ON_READ, refresh_s=fold.seconds, read_s=FOLDING * read_s),
+    ways = (
+        (Storage.IN_PLACE, merge.seconds, read_s),
+        (Storage.MERGE_ON_READ, fold.seconds, FOLDING * read_s),
+    )
+    return tuple(
+        StorageCost(storage=storage, refresh_s=refresh_s, read_s=seconds, supposed=rows)
+        for storage, refresh_s, seconds in ways
     )
 
 
@@ -191,16 +218,17 @@ def advice(found: Sequence[StorageCost], present: Storage) -> str | None:
     if not by:
         return None
     in_place, in_parts = by[Storage.IN_PLACE], by[Storage.MERGE_ON_READ]
+    told = f", if {in_place.supposed:,} rows change" if in_place.supposed is not None else ""
     if present is Storage.IN_PLACE and in_parts.refresh_s < PAYS * in_place.refresh_s:
         return (
             f"STORAGE = MERGE_ON_READ would refresh it in {in_parts.refresh_s:.1f} s instead of"
             f" {in_place.refresh_s:.1f} s; reading all of it would cost {in_parts.read_s:.1f} s"
-            f" instead of {in_place.read_s:.1f} s"
+            f" instead of {in_place.read_s:.1f} s{told}"
         )
     if present is Storage.MERGE_ON_READ and in_place.refresh_s < in_parts.refresh_s / MARGIN:
         return (
             f"STORAGE = IN_PLACE would refresh it in {in_place.refresh_s:.1f} s too, and read all"
-            f" of it in {in_place.read_s:.1f} s instead of {in_parts.read_s:.1f} s"
+            f" of it in {in_place.read_s:.1f} s instead of {in_parts.read_s:.1f} s{told}"
         )
     return None
 
@@ -213,6 +241,10 @@ class Taken:
     weight: int
     ratio: float
 
+    @property
+    def is_light(self) -> bool:
+        return self.weight < TELLING
+
     def apart(self, weight: float) -> float:
         """How many times as heavy or as light, as a power of ten."""
         return abs(log10(max(weight, 1.0) / max(self.weight, 1)))
@@ -222,7 +254,8 @@ def correction(strategy: Strategy, weight: float, history: Sequence[RefreshRecor
     """By how much scanning was dearer on this table than it was weighed; 1: nothing is known.
 
     Refreshes that scanned little tell of the fixed part only, and of a process that just started,
-    unless they took longer than both: then their weight was wrong.
+    unless one took longer than both: then its weight was wrong, or something else held it up, on
+    which the others vote.
     Weights are rough, and the rougher the further one is from what was measured.
     """
     taken = _taken(strategy, history)
@@ -253,16 +286,22 @@ def _taken(strategy: Strategy, history: Sequence[RefreshRecord]) -> list[Taken]:
         for estimate in record.estimates
         if record.strategy is strategy is estimate.strategy
     ]
-    told = [
-        Taken(age, weight, _ratio(record, weight, cold=weight < TELLING))
-        for age, record, weight in weighed
-        if _tells(record)
-    ]
-    return [one for one in told if one.weight >= TELLING or one.ratio > 1] or [
+    told = [_measured(age, record, weight) for age, record, weight in weighed if _tells(record)]
+    light = [one for one in told if one.is_light]
+    if all(one.ratio <= 1 for one in light):  # nothing to be said against any of them
+        told = [one for one in told if not one.is_light]
+    return told or [
         Taken(age, weight, max(1.0, _ratio(record, weight, cold=True)))
         for age, record, weight in weighed
         if record.reason is Reason.FIRST_LOAD and weight >= TELLING
     ]
+
+
+def _measured(age: int, record: RefreshRecord, weight: int) -> Taken:
+    """One refresh; a light one took no longer than its weight, or longer than a cold start."""
+    if weight >= TELLING:
+        return Taken(age, weight, _ratio(record, weight, cold=False))
+    return Taken(age, weight, max(1.0, _ratio(record, weight, cold=True)))
 
 
 def _ratio(record: RefreshRecord, weight: int, *, cold: bool) -> float:

@@ -3,8 +3,8 @@ does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dynamic_tables.compiler.joined import Joined
 from dynamic_tables.compiler.merge import Merging
@@ -51,10 +51,18 @@ class Decision:
     reason: Reason
     estimates: tuple[Estimate, ...] = ()  # the strategy's and the others'
     changed: float | None = None  # rows of changes as a share of the stored ones, by the logs
+    rejected: Mapping[Strategy, Reason] = field(default_factory=dict)  # the others, and why
 
     @property
     def estimate(self) -> Estimate | None:
         return next((e for e in self.estimates if e.strategy is self.strategy), None)
+
+    def instead(self, strategy: Strategy, because: Reason) -> Decision:
+        """Another strategy, for what was found on the way."""
+        if strategy is self.strategy:
+            return self
+        others = {way: why for way, why in self.rejected.items() if way is not strategy}
+        return replace(self, strategy=strategy, rejected=others | {self.strategy: because})
 
 
 def decide(facts: Facts) -> Decision:
@@ -66,7 +74,7 @@ def decide(facts: Facts) -> Decision:
 
 def fallen_back(definition: Definition, decision: Decision, reason: Reason) -> Decision:
     """The whole query instead, for what was found while its changes were read; refuses likewise."""
-    full = replace(decision, strategy=Strategy.FULL, reason=reason)
+    full = replace(decision.instead(Strategy.FULL, reason), reason=reason)
     check(definition, full)
     return full
 
@@ -127,7 +135,7 @@ def _by_changes(facts: Facts) -> Decision:
     """The cheapest strategy that the query has; recompute where it has none."""
     why = Reason.CHANGED if facts.moved else Reason.TIME_PASSED
     if facts.definition.options.refresh_mode is RefreshMode.FULL:
-        return _full(facts, Action.REFRESH, why)
+        return _full(facts, Action.REFRESH, why, rather_than=Reason.DECLARED_FULL)
     plan = facts.plan()
     if isinstance(plan, NotIncremental):
         return _full(facts, Action.REFRESH, plan.reason)
@@ -144,13 +152,34 @@ def _by_changes(facts: Facts) -> Decision:
         chosen = _chosen(ways, estimates, facts.definition)
     if chosen is Strategy.FULL:
         why = Reason.DEARER
-    return Decision(
+    decision = Decision(
         action=Action.REFRESH,
         strategy=chosen,
         reason=why,
         estimates=estimates,
         changed=costs.changed_share(sizes),
     )
+    not_taken = {
+        way: failed or _why_not(way, decision, facts)
+        for way, failed in found.items()
+        if way not in (chosen, Strategy.NO_DATA)
+    }
+    return replace(decision, rejected=not_taken)
+
+
+def _why_not(way: Strategy, decision: Decision, facts: Facts) -> Reason:
+    """Why a strategy was not taken that is possible."""
+    if facts.forced is not None:
+        return Reason.FORCED
+    if way is Strategy.FULL:
+        options = facts.definition.options
+        if options.refresh_mode is RefreshMode.INCREMENTAL:
+            return Reason.MODE_REFUSES_FULL
+        if options.cardinality_threshold is not None and decision.strategy in COUNTS_KEYS:
+            return Reason.BELOW_THRESHOLD
+    seconds = {estimate.strategy: estimate.seconds for estimate in decision.estimates}
+    dearer = bool(seconds) and seconds[way] > seconds[decision.strategy]
+    return Reason.DEARER if dearer else Reason.NOT_CHEAPER
 
 
 def _estimates(
@@ -175,12 +204,18 @@ def _shape(plan: DeltaPlan, definition: Definition) -> costs.Shape:
 
 def storages(facts: Facts) -> tuple[costs.StorageCost, ...]:
     """What the ways to store a table would cost, if it is an aggregate that has both."""
+    if facts.definition.options.refresh_mode is RefreshMode.FULL:
+        return ()
     plan, sizes = facts.plan(), facts.sizes()
     if sizes is None or isinstance(plan, NotIncremental) or isinstance(plan.merging, Reason):
         return ()
     if Partials(plan.merging).reason_against(facts.definition.types) is not None:
         return ()
-    return costs.storages(sizes, _shape(plan, facts.definition), facts.history())
+    rests, history = not facts.moved and not facts.clock_moved, facts.history()
+    if rests:
+        sizes = costs.supposed(sizes, history)
+    shape = _shape(plan, facts.definition)
+    return costs.storages(sizes, shape, history, is_supposed=rests)
 
 
 def _chosen(
@@ -233,7 +268,9 @@ def _check_possible(plan: DeltaPlan, definition: Definition, wanted: Strategy) -
         )
 
 
-def _full(facts: Facts, action: Action, reason: Reason) -> Decision:
+def _full(
+    facts: Facts, action: Action, reason: Reason, *, rather_than: Reason | None = None
+) -> Decision:
     """Weighed although there is no choice: the limit binds it, and `plan` tells what it costs."""
     sizes = facts.sizes()
     found = () if sizes is None else (costs.whole(sizes, facts.history()),)
@@ -243,6 +280,7 @@ def _full(facts: Facts, action: Action, reason: Reason) -> Decision:
         reason=reason,
         estimates=found,
         changed=costs.changed_share(sizes),
+        rejected=dict.fromkeys(INCREMENTAL, rather_than or reason),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynamic_tables.compiler.plan import DeltaPlan
@@ -37,6 +37,7 @@ class Planned:
     warnings: tuple[str, ...] = ()
     storages: tuple[StorageCost, ...] = ()  # of an aggregate that could be stored either way
     estimates: tuple[Estimate, ...] = ()  # of the strategies that are possible
+    rejected: Mapping[Strategy, Reason] = field(default_factory=dict)  # strategies, and why
     rows: int | None = None  # that changed in the sources, as far as their logs tell
 
     def __str__(self) -> str:
@@ -66,6 +67,7 @@ class Planned:
             "bytes": expected.bytes if expected else None,
             "seconds": round(expected.seconds, 2) if expected else None,
             "estimates": [estimate.as_json() for estimate in self.estimates],
+            "rejected": {way.value: why.value for way, why in self.rejected.items()},
         }
 
 
@@ -123,9 +125,10 @@ def _planned(
         return _skipped(name, barred, *expires)
     try:
         decision, moved, facts = _decide(context, refresh, plan, state, changing)
+        rests = decision.strategy is Strategy.NO_DATA
         by_changes = any(e.strategy is not Strategy.FULL for e in decision.estimates)
         sizes = facts.sizes() if decision.estimates else None
-        found = storages(facts) if by_changes else ()
+        found = storages(facts) if by_changes or rests else ()
     except DynamicTablesError as error:
         return _skipped(name, error, *expires)
     if decision.strategy is not Strategy.NO_DATA:
@@ -139,6 +142,7 @@ def _planned(
         reason=decision.reason,
         detail="changed: " + ", ".join(moved) if moved else "",
         estimates=decision.estimates,
+        rejected=decision.rejected,
         warnings=tuple(filter(None, [*expires, bound, advised])),
         storages=found,
         rows=sizes.changed_rows if sizes else None,

@@ -92,7 +92,7 @@ class TableRefresh:
         self._writer.step(Step.PINNED)
         if decision.strategy is Strategy.NO_DATA:
             assert state.build is not None
-            return self._no_data(state.build, decision, standing)
+            return self._no_data(state.build, decision, standing, self._lake.no_work)
         return self._write(state, standing, decision, facts)
 
     def _check_still_wanted(self, state: TableState) -> None:
@@ -110,7 +110,9 @@ class TableRefresh:
 
     # Doing
 
-    def _no_data(self, build: Build, decision: Decision, standing: Standing) -> RefreshRecord:
+    def _no_data(
+        self, build: Build, decision: Decision, standing: Standing, work: Work
+    ) -> RefreshRecord:
         """The rows stand for the new cut too: one store transaction, no commit."""
         self._lake.publish(self._definition)  # another process may have loaded it
         moved = replace(
@@ -120,9 +122,8 @@ class TableRefresh:
             version=standing.version,
             fingerprint=self._definition.built_from,
         )
-        record = self._writer.record(
-            decision, build=moved, cut_from=build.cut, work=Work(rows_inserted=0, rows_deleted=0)
-        )
+        work = replace(work, rows_inserted=0, rows_deleted=0)
+        record = self._writer.record(decision, build=moved, cut_from=build.cut, work=work)
         self._writer.keep(record, moved, close_intent=None)
         return record
 
@@ -138,8 +139,9 @@ class TableRefresh:
             self._writer.step(Step.COMPUTED)
             if write.changes == 0 and write.intent is None:
                 assert state.build is not None
-                settled = replace(decision, strategy=Strategy.NO_DATA, reason=Reason.NET_EMPTY)
-                return self._no_data(state.build, settled, standing)
+                settled = decision.instead(Strategy.NO_DATA, Reason.NET_EMPTY)
+                settled = replace(settled, reason=Reason.NET_EMPTY)
+                return self._no_data(state.build, settled, standing, area.work())
             intent = write.intent or self._writer.intend(standing)
             record = self._writer.commit(intent, state, standing, decision, write)
         if record is None:
@@ -181,7 +183,7 @@ class TableRefresh:
         if isinstance(found, Reason):
             full = fallen_back(self._definition, decision, found)
             return self._recomputed(area, state, standing, full)
-        decision = replace(decision, strategy=found.strategy)
+        decision = decision.instead(found.strategy, Reason.NOT_MONOTONE)  # rows go, too
         return decision, Write(area=area, rows=None, changes=found.changes)
 
     def _delta(

@@ -257,6 +257,7 @@ class TableWriter:
             pins=build.pins,
             work=_with_ratio(work, decision),
             estimates=decision.estimates,
+            rejected=decision.rejected,
             started_at=self._started_at,
             duration_ms=self._watch.total_ms,
             steps_ms=dict(self._watch.laps),

@@ -14,6 +14,7 @@ from dynamic_tables.answers import Explanation, stored_form
 from dynamic_tables.model import Estimate, Failure, RefreshRecord, Status, TableState
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import BY_POLICY, Reason
+from dynamic_tables.refresh.costs import StorageCost
 from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, clock_time, grid, instant, key_values, sql_text
 from dynamic_tables.render.refreshes import near, pins_text, records_table
@@ -224,20 +225,28 @@ def _next_refresh(planned: Planned) -> dict[str, Cell]:
     way = planned.strategy.value if planned.strategy else planned.action.value
     facts: dict[str, Cell] = {"refreshed alone": f"{way} ({planned.reason.value}) {planned.detail}"}
     if planned.estimates:
-        facts["would take"] = ", ".join(map(_estimate, planned.estimates))
-    if planned.storages:
-        facts["stored"] = "\n".join(
-            f"{c.storage.value}: refreshed in {c.refresh_s:.1f} s, read in {c.read_s:.1f} s"
-            for c in planned.storages
+        facts["would take"] = ", ".join(
+            _estimate(expected, planned.rejected.get(expected.strategy))
+            for expected in planned.estimates
         )
+    if planned.storages:
+        facts["stored"] = "\n".join(map(_storage, planned.storages))
     if planned.warnings:
         facts["note"] = "\n".join(planned.warnings)
     return facts
 
 
-def _estimate(expected: Estimate) -> str:
+def _storage(cost: StorageCost) -> str:
+    supposed = f" if {cost.supposed:,} rows change" if cost.supposed is not None else ""
+    way = cost.storage.value
+    return f"{way}: refreshed in {cost.refresh_s:.1f} s{supposed}, read in {cost.read_s:.1f} s"
+
+
+def _estimate(expected: Estimate, rejected: Reason | None) -> str:
     rows = "" if expected.rows is None else f"{expected.rows:,} rows, "
-    return f"{expected.strategy.value} {expected.seconds:.1f} s ({rows}{expected.bytes:,} bytes)"
+    why = f", {rejected.value}" if rejected else ""
+    read = f"{rows}{expected.bytes:,} bytes{why}"
+    return f"{expected.strategy.value} {expected.seconds:.1f} s ({read})"
 
 
 def _failure_json(failure: Failure) -> dict[str, Any]:

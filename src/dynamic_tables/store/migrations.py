@@ -57,6 +57,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _file("003_subtasks"),
     _file("004_handed_back"),
     _file("005_history"),
+    _file("006_rejected"),
 )
 
 

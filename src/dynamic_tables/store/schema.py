@@ -313,6 +313,7 @@ refresh_history = Table(
     Column("note", Message),
     Column("behind_ms", Number),  # how far the table had fallen behind when it was refreshed
     Column("slices", Integer),  # that several workers computed; null: one did it all
+    Column("rejected", Json),  # strategies that were not taken, and why; null: older than this
     sqlite_autoincrement=True,
 )
 Index("history_of_table", refresh_history.c.table_id, refresh_history.c.started_at)

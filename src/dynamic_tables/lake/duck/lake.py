@@ -48,7 +48,7 @@ from dynamic_tables.lake.pins import (
 )
 from dynamic_tables.lake.plans import Opaque, Plans, source_names
 from dynamic_tables.lake.under_way import UnderWay
-from dynamic_tables.model import Pin, utc_now
+from dynamic_tables.model import Pin, Work, utc_now
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import Reason
 
@@ -272,6 +272,10 @@ class DuckLake(UserStatements):
     def one_driver_at(self) -> tuple[str, ...]:
         """A second process cannot open the lake at all."""
         return ()
+
+    @property
+    def no_work(self) -> Work:
+        return Work()  # as of every refresh: DuckDB does not tell
 
     @property
     def can_slice(self) -> bool:
