@@ -38,7 +38,6 @@ from dynamic_tables.refresh.preview import Planned, preview, preview_of
 from dynamic_tables.refresh.run import GraphRefresh, Request, current_builds
 from dynamic_tables.refresh.versions import at_versions
 from dynamic_tables.schedule import (
-    JUDGED_BY,
     WATCHED,
     Lag,
     Pace,
@@ -46,6 +45,7 @@ from dynamic_tables.schedule import (
     Sighting,
     lag_of,
     last_seen,
+    looked_back,
     target_s,
 )
 from dynamic_tables.settings import Settings
@@ -375,8 +375,8 @@ class DynamicTables:
         return [self._lag(state, graph, schedule, now) for state in named or everything]
 
     def _last_seen(self, state: TableState) -> Sighting:
-        behind = state.behind_since is not None
-        past = self._store.history(state.definition.table_id, JUDGED_BY) if behind else ()
+        count = looked_back(state, state.behind_since)
+        past = self._store.history(state.definition.table_id, count) if count else ()
         return last_seen(state, past)
 
     def _lag(self, state: TableState, graph: Graph, schedule: Schedule, now: datetime) -> Lag:

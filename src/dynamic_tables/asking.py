@@ -10,7 +10,7 @@ from dynamic_tables.refresh.abandoned import Abandoned
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.freshness import Freshness, Observer
 from dynamic_tables.refresh.run import new_refresh_id
-from dynamic_tables.schedule import JUDGED_BY, Pace, Schedule, Sighting, expected_s
+from dynamic_tables.schedule import Pace, Schedule, Sighting, expected_s, looked_back, spared
 from dynamic_tables.store import WantedRefresh
 
 SCHEDULED, RECOVERY = "schedule", "recovery"  # triggers in history
@@ -44,12 +44,14 @@ class Asking:
     def _sighting(self, state: TableState, seen: Freshness) -> Sighting:
         table_id = state.definition.table_id
         behind = seen.behind_since[table_id]
-        past = self._store.history(table_id, JUDGED_BY) if behind else ()
+        count = looked_back(state, behind)
+        past = self._store.history(table_id, count) if count else ()
         return Sighting(
             state=state,
             behind_since=behind,
             versions=seen.below[table_id],
             takes_s=expected_s(past),
+            spared=spared(past),
         )
 
     def _left_open(

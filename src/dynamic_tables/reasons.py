@@ -116,5 +116,5 @@ BY_POLICY = frozenset({Reason.SCAN_LIMIT, Reason.MODE_REFUSES_FULL})
 NOT_ABOUT_THE_TABLE = frozenset({Reason.HELD, Reason.TAKEN_OVER, Reason.NO_EXCLUSION})
 
 # They fail again and again, later and later, but for no fault of the table: none suspends it, nor
-# is one counted together with other failures.
+# is one counted among its failures in a row. How often it failed so, history tells.
 NEVER_SUSPENDS = frozenset({Reason.DISK_FULL})

@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from statistics import median
 from typing import Any
 
 from dynamic_tables.graph import Graph
 from dynamic_tables.model import Outcome, RefreshRecord, Status, TableState
 from dynamic_tables.names import TableName
-from dynamic_tables.reasons import Reason
+from dynamic_tables.reasons import NEVER_SUSPENDS, Reason
 from dynamic_tables.settings import Settings
 
 LONGEST_RETRY_S = 900.0  # whatever the number of failures
 WATCHED = timedelta(days=1)  # the time that "within target" is about
 JUDGED_BY = 5  # past refreshes, to guess how long the next one takes
+FAILED_BY = 20  # past refreshes, to count failures: the longest wait is reached long before
 EVER, NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 LARGEST_HEADROOM = 0.5  # of the target: a table whose refreshes take longer cannot keep it anyway
 
@@ -70,6 +72,7 @@ class Sighting:
     behind_since: datetime | None  # the first change that it has not read; None: none
     versions: Mapping[str, int]  # the newest of the base tables below it
     takes_s: float = 0.0  # a refresh of it, judging by the last ones
+    spared: int = 0  # failures that suspend no table, since the last refresh that was done
 
 
 class Schedule:
@@ -168,7 +171,9 @@ class Schedule:
         if failure is None:
             return EVER
         if failure.reason in MAY_PASS or failure.versions is None:
-            return failure.at + timedelta(seconds=retry_after(seen.state.failures, self._pace))
+            spared = failure.reason in NEVER_SUSPENDS
+            failures = seen.spared if spared else seen.state.failures
+            return failure.at + timedelta(seconds=retry_after(failures, self._pace))
         same = dict(seen.versions) == {key: failure.versions.get(key) for key in seen.versions}
         return NEVER if same else failure.at
 
@@ -182,10 +187,23 @@ def retry_after(failures: int, pace: Pace) -> float:
     return min(pace.retry_s * 2 ** max(failures - 1, 0), LONGEST_RETRY_S)
 
 
+def looked_back(state: TableState, behind_since: datetime | None) -> int:
+    """How many past refreshes tell what is to be known of a table."""
+    if state.failure is not None and state.failure.reason in NEVER_SUSPENDS:
+        return FAILED_BY
+    return JUDGED_BY if behind_since else 0
+
+
 def expected_s(history: Sequence[RefreshRecord]) -> float:
     """How long a refresh takes, judging by those that did something."""
     done = [record.duration_ms / 1000 for record in history if record.outcome is Outcome.DONE]
     return median(done) if done else 0.0
+
+
+def spared(history: Iterable[RefreshRecord]) -> int:
+    """Failures that suspend no table, since the last refresh that was done."""
+    failing = takewhile(lambda record: record.outcome is not Outcome.DONE, history)
+    return sum(record.reason in NEVER_SUSPENDS for record in failing)
 
 
 def target_s(graph: Graph, table_id: str) -> float | None:
@@ -265,6 +283,7 @@ def last_seen(state: TableState, past: Sequence[RefreshRecord]) -> Sighting:
         behind_since=state.behind_since,
         versions=state.failure.versions or {} if state.failure else {},
         takes_s=expected_s(past),
+        spared=spared(past),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from io import StringIO
@@ -17,6 +18,7 @@ import dynamic_tables as dt
 from dynamic_tables.lake.duck.connection import Connection
 from dynamic_tables.model import Status
 from dynamic_tables.render import tables_table
+from dynamic_tables.render.tables import status_text
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
 from dynamic_tables.store.engine import writing
@@ -213,28 +215,55 @@ def test_five_failures_suspend_and_resume_cascades(tables: dt.DynamicTables) -> 
     assert tables.show("total").status is Status.SUSPENDED  # by hand: left alone
 
 
-def test_a_full_disk_is_waited_for_longer_each_time(tables: dt.DynamicTables) -> None:
-    """It suspends no table, however long it lasts."""
-    insert(tables, 5)
+@contextmanager
+def top_fails(*reasons: dt.Reason) -> Iterator[None]:
+    """The refreshes of `top`, one after the other."""
+    left = iter(reasons)
 
     def observer(step: Step, table: str) -> None:
         if step is Step.PINNED and table.endswith("top"):
-            raise dt.RefreshError("no space is left", reason=dt.Reason.DISK_FULL, about=table)
+            raise dt.RefreshError("it failed", reason=next(left), about=table)
 
-    waits = []
     with observing(observer):
-        for _ in range(6):
-            assert not tables.refresh("top", on_error="report").ok
-            worker(tables).drain()  # looks, and leaves the table alone for a while
-            due = tables.lags("top")[0].next_refresh
-            failure = tables.show("top").failure
-            assert due is not None
-            assert failure is not None
-            waits.append((due - failure.at).total_seconds())
-    assert waits == [10, 20, 40, 80, 160, 320]
-    assert (tables.show("top").status, tables.show("top").failures) == (Status.ACTIVE, 6)
+        yield
+
+
+def wait_after_failure(tables: dt.DynamicTables) -> float:
+    """Seconds until `top` is tried again, after an attempt by hand."""
+    assert not tables.refresh("top", on_error="report").ok
+    worker(tables).drain()  # looks, and leaves the table alone for a while
+    due, failure = tables.lags("top")[0].next_refresh, tables.show("top").failure
+    assert due is not None
+    assert failure is not None
+    return (due - failure.at).total_seconds()
+
+
+def test_a_full_disk_is_waited_for_longer_each_time(tables: dt.DynamicTables) -> None:
+    """It suspends no table, however long it lasts; what says nothing about the table in between
+    begins nothing anew."""
+    insert(tables, 5)
+    with top_fails(*[dt.Reason.DISK_FULL] * 6, dt.Reason.INTERRUPTED, dt.Reason.DISK_FULL):
+        waits = [wait_after_failure(tables) for _ in range(8)]
+    assert waits == [10, 20, 40, 80, 160, 320, 10, 640]
+    assert (tables.show("top").status, tables.show("top").failures) == (Status.ACTIVE, 0)
+    assert "failing (DISK_FULL)" in str(status_text(tables.show("top")))
     tables.refresh("top")
-    assert tables.show("top").failures == 0
+    assert "active" in str(status_text(tables.show("top")))
+    insert(tables, 6)
+    with top_fails(dt.Reason.DISK_FULL):
+        assert wait_after_failure(tables) == 10
+
+
+def test_a_full_disk_neither_counts_nor_hides_other_failures(tables: dt.DynamicTables) -> None:
+    """A disk that is full from time to time protects no table that fails for itself."""
+    insert(tables, 5)
+    failed, full = dt.Reason.ENGINE_FAILED, dt.Reason.DISK_FULL
+    with top_fails(full, full, failed, failed, full, failed, full, failed, full, failed):
+        waits = [wait_after_failure(tables) for _ in range(9)]
+        assert waits == [10, 20, 10, 20, 40, 40, 80, 80, 160]
+        assert (tables.show("top").status, tables.show("top").failures) == (Status.ACTIVE, 4)
+        assert not tables.refresh("top", on_error="report").ok
+    assert (tables.show("top").status, tables.show("top").failures) == (Status.SUSPENDED, 5)
 
 
 def die(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:

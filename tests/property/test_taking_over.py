@@ -28,12 +28,12 @@ from test_sharing import (
 )
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import Held, RefreshError, RefreshFailed
+from dynamic_tables.errors import Held, RefreshError, RefreshFailed, SetupError
 from dynamic_tables.model import Cut, Intent, Outcome, RefreshRecord, Status
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.steps import AnyStep, SliceStep, Step, observing
-from dynamic_tables.store import WantedRefresh
+from dynamic_tables.store import Store, WantedRefresh
 from dynamic_tables.worker import Worker
 
 PATIENCE_S = 60
@@ -236,6 +236,63 @@ def test_who_lost_its_claim_while_it_waited_for_the_lock_writes_nothing(
     assert (record.outcome, record.reason) == ("failed", "TAKEN_OVER")
     assert len(world.disk.tables[GROUPED_TABLE].commits) == 1
     assert world.store.intent(GROUPED_TABLE) is not None
+
+
+@pytest.mark.parametrize("one_driver_at", [(), ("file:/lake",)])
+def test_a_store_that_is_away_under_the_lock_throws_no_work_away(
+    world: World, monkeypatch: pytest.MonkeyPatch, one_driver_at: tuple[str, ...]
+) -> None:
+    """But where two drivers may lose each other's commits, who cannot ask does not write."""
+    change(world, None)
+    heartbeat = Store.heartbeat
+
+    def away(*_args: object) -> bool:
+        monkeypatch.setattr(Store, "heartbeat", heartbeat)
+        raise SetupError("the store restarts", reason=Reason.STORE_BROKEN)
+
+    def observer(step: AnyStep, _table: str) -> None:
+        if step is Step.INTENDED:
+            monkeypatch.setattr(Store, "heartbeat", away)
+
+    monkeypatch.setattr(MemoryLake, "one_driver_at", one_driver_at)
+    with observing(observer):
+        [record] = by_keys(context(world)).run().records
+    if one_driver_at:
+        assert (record.outcome, record.reason) == ("failed", "STORE_BROKEN")
+        assert len(world.disk.tables[GROUPED_TABLE].commits) == 1
+        assert world.store.intent(GROUPED_TABLE) is not None
+    else:
+        assert (record.outcome, record.strategy, record.sequence) == ("done", "keys", 2)
+        assert is_right(world)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_defect_in_telling_how_a_table_ended_stops_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Neither the jobs of other tables, which come to their end, nor the worker."""
+    change(world, None)
+    cancelled = threading.Event()
+    monkeypatch.setattr(MemoryLake, "cancel", lambda _lake: cancelled.set())
+
+    def broken(*_args: object) -> None:
+        raise ZeroDivisionError
+
+    def fails(step: AnyStep, table: str) -> None:
+        if step is Step.PINNED and table.endswith("parent"):
+            raise RefreshError("no", reason=Reason.QUERY_FAILED, about=table)
+
+    monkeypatch.setattr(GraphRefresh, "_failed", broken)
+    stopping = threading.Event()
+    settings = replace(world.settings, values={**world.settings.values, "threads": threads})
+    both = Request(table_ids=frozenset({"parent", GROUPED_TABLE}))
+    refresh = GraphRefresh(replace(context(world), settings=settings), both, stopping=stopping)
+    with observing(fails), pytest.raises(ZeroDivisionError):
+        refresh.run()
+    assert not cancelled.is_set()
+    assert not stopping.is_set()
+    assert world.store.history(GROUPED_TABLE)[0].sequence == 2
+    assert world.store.claims() == []
 
 
 def test_a_predecessor_that_gives_up_too_late(

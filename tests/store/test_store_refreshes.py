@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from test_store_claims import expire
 
 from dynamic_tables.errors import Held, InternalError, InvalidInput, SetupError
-from dynamic_tables.model import RefreshRecord, Status
+from dynamic_tables.model import Status
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import Claim, Store, schema
 from dynamic_tables.store.records import intent_row
@@ -206,24 +206,6 @@ def test_failures_are_counted_reset_or_kept(store: Store, table: str) -> None:
     assert [fail("count"), fail("count"), fail("keep"), fail("reset"), fail("count")] == [
         *(1, 2, 2, 0, 1)
     ]
-
-
-def test_a_full_disk_is_not_counted_with_other_failures(
-    store: Store, claim: Claim, table: str
-) -> None:
-    full = replace(make.failed(), reason=Reason.DISK_FULL)
-
-    def fail(failed: RefreshRecord, suspend_at: int | None) -> int:
-        return store.record(
-            claim, failed, None, close_intent=None, failures="count", suspend_at=suspend_at
-        )
-
-    assert [fail(full, None) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
-    assert fail(make.failed(), 5) == 1
-    state = store.table_by_id(table)
-    assert state is not None
-    assert (state.status, state.failures) == (Status.ACTIVE, 1)
-    assert [fail(full, None), fail(make.failed(), 5)] == [2, 1]
 
 
 def test_too_many_failures_suspend_in_the_same_transaction(

@@ -15,6 +15,7 @@ from builders import state as make_state
 from dynamic_tables.definition import Source
 from dynamic_tables.errors import DynamicTablesError, Held
 from dynamic_tables.graph import Graph
+from dynamic_tables.model import Cut, Intent
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.freshness import Observer
 from dynamic_tables.refresh.numbered import NumberedCommits
@@ -85,7 +86,8 @@ def test_who_lost_the_claim_takes_no_number() -> None:
     store = SimpleNamespace(heartbeat=lambda _claim: False)
     context: Any = SimpleNamespace(store=store, lake=None, owner="me")
     claim: Any = SimpleNamespace(token=1)
-    intent: Any = SimpleNamespace(sequence=7)
+    cut = Cut(versions={}, instant=NOW)
+    intent = Intent(table_id="t", sequence=7, refresh_id="r", cut=cut, pins=(), fingerprint="f")
     area: Any = SimpleNamespace(fence=lambda *_: pytest.fail("it was committed"))
     commits = NumberedCommits(context, claim, lambda _step: None)
     with pytest.raises(Held) as caught:

@@ -41,12 +41,11 @@ def record_failure(
         error = engine_gone(str(record.table))
         told = f"{error.message} ({record.error})"
         record = replace(record, reason=error.reason, error=told, note=error.hint)
-    counted = error.reason not in NOT_COUNTED
+    counted = error.reason not in NOT_COUNTED | NEVER_SUSPENDS
     store = context.store
     if store.table_by_id(record.table_id) is None:
         return record  # dropped meanwhile: nothing to record
-    spared = error.reason in NEVER_SUSPENDS
-    limit = None if spared else context.settings["failures_until_suspended"]
+    limit = context.settings["failures_until_suspended"]
     try:
         failures = store.record(
             claim,
@@ -61,7 +60,7 @@ def record_failure(
         record = replace(record, reason=Reason.TAKEN_OVER, note=lost.hint)
         store.record(None, record, None, close_intent=None, failures="keep")
         return record
-    if counted and limit is not None and failures >= limit:
+    if counted and failures >= limit:
         way_out = f"ALTER DYNAMIC TABLE {record.table} RESUME takes it in again"
         record = replace(record, note=f"suspended after {failures} failures in a row; {way_out}")
     return record

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import DynamicTablesError, RefreshError
+from dynamic_tables.errors import DynamicTablesError, RefreshError, SetupError
 from dynamic_tables.lake.base import Commit, Stamp, WorkArea
 from dynamic_tables.model import Intent
 from dynamic_tables.refresh.context import Context
@@ -32,6 +32,7 @@ class NumberedCommits:
 
     def __init__(self, context: Context, claim: Claim, reached: Callable[[Step], None]) -> None:
         self._store, self._lake = context.store, context.lake
+        self._context = context
         self._claim = claim
         self._writer = f"{context.owner}:{claim.token}"
         self._reached = reached
@@ -51,7 +52,7 @@ class NumberedCommits:
         stamp = self._stamp(intent, strategy, base)
         try:
             with self._lake.commit_lock(definition):
-                self._check_kept(definition, intent)  # who waited for the lock may have lost it
+                self._check_may_write(definition, intent)
                 self._reached(Step.LOCKED)
                 write(stamp)
             self._reached(Step.COMMITTED)
@@ -69,6 +70,16 @@ class NumberedCommits:
 
     def is_own(self, commit: Commit) -> bool:
         return commit.stamp is not None and commit.stamp.writer == self._writer
+
+    def _check_may_write(self, definition: Definition, intent: Intent) -> None:
+        """Who waited for the lock may have lost the claim. Where the lake excludes two writers from
+        each other, the number alone makes the commit unique: a store that does not answer just
+        then throws no work away."""
+        try:
+            self._check_kept(definition, intent)
+        except SetupError:
+            if self._context.claimant.is_alone_at(definition.location):
+                raise
 
     def _check_kept(self, definition: Definition, intent: Intent) -> None:
         if not self._store.heartbeat(self._claim):

@@ -196,25 +196,34 @@ class GraphRefresh:
     # Running
 
     def _run_all(self, plan: Plan, order: list[str]) -> None:
-        """Start every table as soon as its parents are through."""
-        waiting = dict.fromkeys(order)
-        running: dict[Future[RefreshRecord], str] = {}
         threads = self._context.settings["threads"]
         with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="refresh") as pool:
             try:
-                while waiting or running:
-                    for table_id in [key for key in waiting if self._ready(plan, key)]:
-                        del waiting[table_id]
-                        running[pool.submit(self._one, plan, table_id)] = table_id
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        self._records[running.pop(future)] = future.result()
-            except BaseException:  # the user said stop: nothing else gets here
+                self._run_in(pool, plan, order)
+            except Exception:
+                raise  # a defect in how a table's end is told; all others have come to theirs
+            except BaseException:  # the user said stop
                 self._cancelled = True
                 self._stopping.set()
                 self._context.lake.cancel()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def _run_in(self, pool: ThreadPoolExecutor, plan: Plan, order: list[str]) -> None:
+        """Start every table as soon as its parents are through."""
+        waiting = dict.fromkeys(order)
+        running: dict[Future[RefreshRecord], str] = {}
+        try:
+            while waiting or running:
+                for table_id in [key for key in waiting if self._ready(plan, key)]:
+                    del waiting[table_id]
+                    running[pool.submit(self._one, plan, table_id)] = table_id
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    self._records[running.pop(future)] = future.result()
+        except Exception:
+            wait(running)
+            raise
 
     def _ready(self, plan: Plan, table_id: str) -> bool:
         parents = set(plan.graph.parents(table_id)) & plan.cut.members

@@ -13,7 +13,7 @@ from dynamic_tables._values import duration_text
 from dynamic_tables.answers import Explanation, stored_form
 from dynamic_tables.model import Estimate, Failure, RefreshRecord, Status, TableState
 from dynamic_tables.options import Options
-from dynamic_tables.reasons import BY_POLICY, Reason
+from dynamic_tables.reasons import BY_POLICY, NEVER_SUSPENDS, Reason
 from dynamic_tables.refresh.costs import StorageCost
 from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, clock_time, grid, instant, key_values, sql_text
@@ -100,6 +100,8 @@ def _status(state: TableState) -> Text:
         return Text("not loaded", style="yellow")
     if state.failures:
         return Text(f"failing ({state.failures})", style="red")
+    if state.failure is not None and state.failure.reason in NEVER_SUSPENDS:
+        return Text(f"failing ({state.failure.reason.value})", style="red")
     if state.failure is not None and state.failure.reason in BY_POLICY:
         return Text(f"refused ({state.failure.reason.value})", style="yellow")
     return Text("active", style="green")

@@ -31,7 +31,7 @@ from dynamic_tables.model import (
     Strategy,
     TableState,
 )
-from dynamic_tables.reasons import NEVER_SUSPENDS, NOT_ABOUT_THE_TABLE, Reason
+from dynamic_tables.reasons import NOT_ABOUT_THE_TABLE, Reason
 from dynamic_tables.store import claims, schema, tables
 from dynamic_tables.store.engine import now
 from dynamic_tables.store.forgetting import forget_builds, forget_refreshes
@@ -288,8 +288,6 @@ def _count(
 ) -> int:
     """Remember how it ended, by the database's clock: the schedules of all workers go by it."""
     before = row["failures"]
-    if row["failed_reason"] in NEVER_SUSPENDS and done.reason not in NEVER_SUSPENDS:
-        before = 0
     count = {"reset": 0, "count": before + 1, "keep": before}[failures]
     if done.outcome is Outcome.SKIPPED or done.reason in NOT_ABOUT_THE_TABLE:
         return count
