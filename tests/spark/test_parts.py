@@ -38,8 +38,8 @@ def lake(shared: dt.DynamicTables) -> dt.DynamicTables:
     return shared
 
 
-def parts(tables: dt.DynamicTables) -> int:
-    return tables.spark.table("folded__ivm").count()
+def parts(tables: dt.DynamicTables, name: str = "folded") -> int:
+    return tables.spark.table(f"{name}__ivm").count()
 
 
 def test_a_refresh_appends_and_reads_nothing_stored(lake: dt.DynamicTables) -> None:
@@ -279,11 +279,37 @@ def test_rows_of_many_files_are_counted_in_one_job(lake: dt.DynamicTables) -> No
     assert snapshots.all_files(found) is None
     tracker = lake.spark.sparkContext.statusTracker()
     lake.spark.sparkContext.setJobGroup("counting", "counting")
-    assert pieces.partial_rows(lake.spark, found) == (89, 0)
+    assert pieces.parts(lake.spark, found) == pieces.Parts(rows=89, partial_rows=0, partial_files=0)
     assert len(tracker.getJobIdsForGroup("counting")) <= 2  # adaptive execution splits one in two
     folded = snapshot(lake.spark, lake.show("folded").definition.location)
     assert snapshots.all_files(folded) is not None
-    assert pieces._rows_by_log(lake.spark, folded) == pieces.partial_rows(lake.spark, folded)
+    assert pieces._parts_by_log(lake.spark, folded) == pieces.parts(lake.spark, folded)
+
+
+def test_a_partitioned_table_is_compacted(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its partial rows, and by the files of them in one partition: the others are its nature."""
+    lake.sql(f"CREATE TABLE sold (day INT, k INT) USING delta {FEED}")
+    lake.sql("INSERT INTO sold SELECT id % 4, id % 8 FROM range(40)")
+    lake.create(
+        "by_day", "SELECT day, k, count(*) AS n FROM sold GROUP BY day, k",
+        storage="MERGE_ON_READ", partitioned_by="day",
+    )  # fmt: skip
+    definition = lake.show("by_day").definition
+    for number in range(2):
+        lake.sql(f"INSERT INTO sold VALUES (0, 0), (1, {number})")
+        assert lake.refresh("by_day")["by_day"].strategy == "fold"
+    layout = lake.lake.layout(definition)
+    assert (layout.rows, layout.partial_rows, layout.small_files) == (12, 4, 2)
+    by_log = pieces._parts_by_log(lake.spark, snapshot(lake.spark, definition.location))
+    assert by_log == pieces.Parts(rows=12, partial_rows=4, partial_files=2)
+    monkeypatch.setattr(writer, "FEW_PARTIAL_ROWS", 0)
+    lake.sql("INSERT INTO sold SELECT DISTINCT day, k FROM sold")
+    assert lake.refresh("by_day")["by_day"].note == "13 partial rows were compacted"
+    assert lake.lake.layout(definition).small_files == 0
+    assert parts(lake, "by_day") == 9
+    check(lake, "by_day")
 
 
 def test_small_files_are_counted_beside_a_large_one(
