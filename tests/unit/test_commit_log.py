@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from dynamic_tables.lake.base import Commit
-from dynamic_tables.lake.log import only_adds, only_removes
+from dynamic_tables.lake.extent import Extent, extent_of
+from dynamic_tables.lake.log import commits_between, only_adds, only_removes
+
+MB = 2**20
 
 
 def merged(**rows: int) -> dict[str, str]:
@@ -41,3 +48,52 @@ def test_overwrites_do_not_only_add() -> None:
     still = Commit(version=1, operation="OPTIMIZE", changes_data=False, stamp=None, metrics={})
     assert only_adds(still)
     assert only_removes(still)
+
+
+def extent(folder: Path, *commits: list[dict[str, Any]]) -> Extent:
+    """What the log of a table with a change feed tells of some commits."""
+    (folder / "_delta_log").mkdir()
+    for version, actions in enumerate(commits, 1):
+        lines = "\n".join(map(json.dumps, actions))
+        (folder / f"_delta_log/{version:020d}.json").write_text(lines)
+    span, session = (0, len(commits)), None  # a local log is read without Spark
+    found = commits_between(session, str(folder), *span)  # ty: ignore[invalid-argument-type]
+    return extent_of(session, str(folder), span, found, has_feed=True)  # ty: ignore[invalid-argument-type]
+
+
+def did(operation: str, **metrics: int) -> dict[str, Any]:
+    told = {name: str(number) for name, number in metrics.items()}
+    return {"commitInfo": {"operation": operation, "operationMetrics": told}}
+
+
+def test_marked_files_are_read_whole(tmp_path: Path) -> None:
+    """Nobody wrote down which rows went: they are looked for in all rows of the file."""
+    stats = json.dumps({"numRecords": 1_000_000})
+    files = [{"path": str(n), "size": 10 * MB, "dataChange": True} for n in range(32)]
+    marks = [{**file, "stats": stats, "deletionVector": {"cardinality": 3}} for file in files]
+    actions = [{"remove": file} for file in files] + [{"add": file} for file in marks]
+    found = extent(tmp_path, [did("DELETE", numDeletedRows=96), *actions])
+    assert (found.rows, found.read_bytes, found.read_files) == (96, 320 * MB, 32)
+    assert found.bytes < MB
+
+
+def test_the_files_of_a_feed_are_read_instead(tmp_path: Path) -> None:
+    file = {"path": "a", "size": 10 * MB, "dataChange": True}
+    fed = {"cdc": {"path": "c", "size": 100, "dataChange": False}}
+    commit = [
+        did("UPDATE", numUpdatedRows=1),
+        {"remove": file},
+        {"add": {**file, "path": "b"}},
+        fed,
+    ]
+    found = extent(tmp_path, commit)
+    assert (found.bytes, found.read_bytes, found.read_files) == (100, 100, 1)
+
+
+def test_many_commits_have_many_files(tmp_path: Path) -> None:
+    commits = [
+        [did("WRITE", numOutputRows=1), {"add": {"path": str(n), "size": 9, "dataChange": True}}]
+        for n in range(100)
+    ]
+    found = extent(tmp_path, *commits)
+    assert (found.rows, found.bytes, found.read_files) == (100, 900, 100)

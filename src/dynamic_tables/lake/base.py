@@ -88,7 +88,9 @@ class Commit:
     stamp: Stamp | None  # None: not ours
     metrics: Mapping[str, str]
     replaces: bool = False  # an overwrite: rows went that no metric tells of
-    changed_bytes: int = 0  # of the files that its change feed is read from
+    changed_bytes: int = 0  # of the files that its change feed is read from: the rows that changed
+    read_bytes: int = 0  # of the same files: all of them, which is what is read
+    read_files: int = 0
     committed_at: datetime | None = None  # None: the log does not tell
     redefines: bool = True  # columns may have changed: it has a word about them, or nothing tells
 

@@ -57,18 +57,20 @@ def actions_of(spark: SparkSession, location: str, version: int) -> Iterator[Any
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
     info: dict[str, Any] = {}
     changed: dict[str, list[dict[str, Any]]] = {}  # files that came and went, by path
-    fed = 0  # bytes of its feed
+    fed: list[int] = []  # bytes of the files of its feed
     redefines = False
     try:
         for action in actions_of(spark, location, version):
             info = action.get("commitInfo", info)
             redefines = redefines or "metaData" in action
-            fed += (action.get("cdc") or {}).get("size", 0)
+            if cdc := action.get("cdc"):
+                fed.append(cdc.get("size") or 0)
             file = action.get("add") or action.get("remove") or {}
             if file.get("dataChange"):
                 changed.setdefault(file["path"], []).append(file)
     except FileNotFoundError:
         return None
+    read = fed or [_size(files) for files in changed.values()]
     return Commit(
         version=version,
         operation=info.get("operation", ""),
@@ -76,7 +78,9 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
         stamp=_stamp(info.get("userMetadata")),
         metrics=info.get("operationMetrics") or {},
         replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
-        changed_bytes=fed or sum(map(_changed_bytes, changed.values())),
+        changed_bytes=sum(fed or map(_changed_bytes, changed.values())),
+        read_bytes=sum(read),
+        read_files=len(read),
         committed_at=_instant(info.get("inCommitTimestamp") or info.get("timestamp")),
         redefines=redefines,
     )
@@ -93,13 +97,17 @@ def _changed_bytes(files: Sequence[Mapping[str, Any]]) -> int:
     >>> _changed_bytes([{"size": 1000}, stays]), _changed_bytes([{"size": 1000}])
     (300, 1000)
     """
-    size = sum(file.get("size") or 0 for file in files)
+    size = _size(files)
     if len(files) == 1:
         return size
     rows = max(json.loads(file.get("stats") or "{}").get("numRecords", 0) for file in files)
     gone = [(file.get("deletionVector") or {}).get("cardinality", 0) for file in files]
-    whole = size // len(files)
-    return round(whole * (max(gone) - min(gone)) / rows) if rows else whole
+    return round(size * (max(gone) - min(gone)) / rows) if rows else size
+
+
+def _size(files: Sequence[Mapping[str, Any]]) -> int:
+    """Of one file, which a commit may name twice: as it was and as it is."""
+    return sum(file.get("size") or 0 for file in files) // len(files)
 
 
 def _lines(spark: SparkSession, path: str) -> Iterator[str]:
