@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 import dynamic_tables as dt
-from dynamic_tables.lake import jvm, pieces, snapshots, transaction
+from dynamic_tables.lake import commit_files, jvm, pieces, snapshots, transaction
 from dynamic_tables.refresh import writer
 from dynamic_tables.steps import AnyStep, Step, observing
 from oracle import bag, check
@@ -81,6 +82,25 @@ def test_a_small_refresh_lists_no_log_twice_for_the_same(
     assert (looks.count("src"), len(looks)) == (1, 5), looks
     told = lake.spark.sql("DESCRIBE HISTORY folded__ivm LIMIT 1").collect()[0]
     assert told.operationMetrics["numFiles"] == "1"
+    lake.refresh()
+
+
+def test_a_refresh_reads_no_commit_twice(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What moved, how much, how to read it: all is asked of the same commits."""
+    for number in range(2):
+        lake.sql(f"INSERT INTO src VALUES (1, {number}, NULL, 1)")
+    read, parsed = Counter[str](), commit_files._parsed
+
+    def counted(spark: SparkSession, path: str) -> Iterator[Any]:
+        read[path] += 1
+        return parsed(spark, path)
+
+    monkeypatch.setattr(commit_files, "_parsed", counted)
+    assert lake.refresh("folded")["folded"].strategy == "fold"
+    assert sum("/src/_delta_log/" in path for path in read) == 2
+    assert {*read.values()} == {1}
     lake.refresh()
 
 

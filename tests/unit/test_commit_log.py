@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dynamic_tables.lake import commit_files
 from dynamic_tables.lake.base import Commit
 from dynamic_tables.lake.extent import Extent, extent_of
 from dynamic_tables.lake.log import commits_between, only_adds, only_removes
 
 MB = 2**20
+CLOCK = count()  # two writes may be in the same tick of the disk's
 
 
 def merged(**rows: int) -> dict[str, str]:
@@ -97,3 +101,60 @@ def test_many_commits_have_many_files(tmp_path: Path) -> None:
     ]
     found = extent(tmp_path, *commits)
     assert (found.rows, found.bytes, found.read_files) == (100, 900, 100)
+
+
+def write(folder: Path, version: int, *actions: dict[str, Any]) -> None:
+    file = folder / f"_delta_log/{version:020d}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.unlink(missing_ok=True)
+    file.write_text("\n".join(map(json.dumps, actions)))
+    os.utime(file, ns=(0, next(CLOCK)))
+
+
+def read(folder: Path, version: int) -> list[Any]:
+    return [*commit_files.actions_of(None, str(folder), version)]  # ty: ignore[invalid-argument-type]
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that were read."""
+    parse, found = commit_files._parsed, []
+
+    def seen(spark: Any, path: str) -> Any:
+        found.append(path)
+        return parse(spark, path)
+
+    monkeypatch.setattr(commit_files, "_parsed", seen)
+    commit_files._kept.clear()
+    return found
+
+
+def test_a_commit_is_read_once(tmp_path: Path, parsed: list[str]) -> None:
+    write(tmp_path, 1, did("WRITE"))
+    assert [read(tmp_path, 1) for _ in range(3)] == [[did("WRITE")]] * 3
+    assert len(parsed) == 1
+
+
+def test_a_commit_of_a_table_that_was_made_anew(tmp_path: Path, parsed: list[str]) -> None:
+    """As long as the old one, and at the same place."""
+    for operation in ("WRITE", "MERGE"):
+        write(tmp_path, 1, did(operation))
+        assert read(tmp_path, 1) == [did(operation)]
+    (tmp_path / "_delta_log/00000000000000000001.json").unlink()
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path, 1)
+    assert len(parsed) == 2
+
+
+def test_few_and_small_commits_are_kept(tmp_path: Path, parsed: list[str]) -> None:
+    for version in range(commit_files.KEPT + 10):
+        write(tmp_path, version, did("WRITE"))
+        read(tmp_path, version)
+        read(tmp_path, 0)  # who is asked for stays
+    assert len(commit_files._kept) == commit_files.KEPT
+    assert len(parsed) == commit_files.KEPT + 10
+    read(tmp_path, 1)
+    assert len(parsed) == commit_files.KEPT + 11
+    write(tmp_path, 1, {"add": {"path": "x" * commit_files.KEPT_BYTES_AT_MOST}})
+    assert [len(read(tmp_path, 1)) for _ in range(2)] == [1, 1]
+    assert len(parsed) == commit_files.KEPT + 13

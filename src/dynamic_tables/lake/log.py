@@ -1,4 +1,4 @@
-"""Reading Delta's log as the protocol describes it: one JSON file a commit, one action a line.
+"""What the commits in Delta's log tell.
 
 No Spark job is needed to learn what happened to a table between two versions: which operation it
 was, whether it changed rows (`dataChange`), and whether the commit is one of ours.
@@ -7,16 +7,14 @@ was, whether it changed rows (`dataChange`), and whether the commit is one of ou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import Commit, Stamp
-from dynamic_tables.lake.places import local_path
+from dynamic_tables.lake.commit_files import actions_of
 from dynamic_tables.names import quote
 
 # Commits that change no row but may change what a query finds.
@@ -38,20 +36,6 @@ def commits_between(spark: SparkSession, location: str, after: int, to: int) -> 
             return _described(spark, location, after, to)
         found.append(commit)
     return tuple(found)
-
-
-def actions_of(spark: SparkSession, location: str, version: int) -> Iterator[Any]:
-    """What a commit did, one thing after another.
-
-    FileNotFoundError: its file was cleaned up, or is kept elsewhere by a commit coordinator.
-    """
-    try:
-        for line in _lines(spark, f"{location}/_delta_log/{version:020d}.json"):
-            yield json.loads(line)
-    except Py4JJavaError as error:
-        if "FileNotFoundException" in str(error.java_exception):
-            raise FileNotFoundError(location) from error
-        raise
 
 
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
@@ -108,23 +92,6 @@ def _changed_bytes(files: Sequence[Mapping[str, Any]]) -> int:
 def _size(files: Sequence[Mapping[str, Any]]) -> int:
     """Of one file, which a commit may name twice: as it was and as it is."""
     return sum(file.get("size") or 0 for file in files) // len(files)
-
-
-def _lines(spark: SparkSession, path: str) -> Iterator[str]:
-    """A text file line by line; local ones without a detour through the JVM."""
-    local = local_path(path)
-    if local is not None:
-        with local.open(encoding="utf-8") as file:
-            yield from file
-        return
-    place, files = jvm.hadoop_path(spark, path)
-    io = jvm.packages(spark).java.io
-    reader = io.BufferedReader(io.InputStreamReader(files.open(place), "UTF-8"))
-    try:
-        while (line := reader.readLine()) is not None:
-            yield line
-    finally:
-        reader.close()
 
 
 def _described(spark: SparkSession, location: str, after: int, to: int) -> tuple[Commit, ...]:
