@@ -416,7 +416,7 @@ class DynamicTables:
         assert build is not None
         label = f"verify {definition.name}"
         try:
-            with self._lake.work_area(definition, label) as area:
+            with self._lake.work_area(definition, label, pins=build.pins) as area:
                 rows = area.compute(definition.as_declared(), build.pins, build.cut.instant)
                 version = self._lake.standing(definition).version
                 difference = area.verify(rows, definition, version)

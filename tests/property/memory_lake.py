@@ -240,7 +240,9 @@ class MemoryLake:
         return tuple(c for c in reversed(stored.commits) if after < c.version <= to)
 
     @contextmanager
-    def work_area(self, _definition: Definition, _label: str) -> Iterator[MemoryArea]:
+    def work_area(
+        self, _definition: Definition, _label: str, **_how: object
+    ) -> Iterator[MemoryArea]:
         yield MemoryArea(self._disk, self._pass_gate)
 
     @contextmanager

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.lake import delta
+from dynamic_tables.lake.changes import Changes
+from dynamic_tables.lake.deltas import Feed
 from dynamic_tables.lake.maintenance import Maintenance
+from dynamic_tables.model import Pin
 from oracle import check
 
 pytestmark = pytest.mark.spark
@@ -54,6 +58,44 @@ def test_what_came_and_went_does_not_count(lake: dt.DynamicTables) -> None:
     assert (planned.reason, planned.rows) == ("CHANGED", 0)
     record = lake.refresh("regions")["regions"]
     assert (record.strategy, record.reason) == ("no_data", "NET_EMPTY")
+
+
+@pytest.mark.parametrize("strategy", ["merge", "keys"])
+def test_few_rows_of_large_files_are_read_by_many_tasks(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """A deletion vector does not say which rows went: the files that have it are read whole."""
+    name = f"large_{strategy}"
+    shared.sql(
+        f"CREATE TABLE {name} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true,"
+        " delta.enableDeletionVectors = true) AS SELECT /*+ REPARTITION(4) */ id, id % 90 AS k,"
+        " rand(1) AS a FROM range(200000)"
+    )
+    shared.create(f"of_{name}", f"SELECT k, count(*) AS n, max(a) AS m FROM {name} GROUP BY k")
+    feed, tasks, few = Changes._feed, [], []
+
+    def counted(changes: Changes, before: Pin, after: Pin) -> Feed:
+        told = feed(changes, before, after)
+        tasks.append(told.rows.rdd.getNumPartitions())
+        few.append((changes._holder.expects_few, changes._reads_few()))
+        return told
+
+    monkeypatch.setattr(Changes, "_feed", counted)
+    monkeypatch.setattr(delta, "SMALL_TABLES_BYTES", 0)
+    shared.spark.conf.set("spark.sql.files.minPartitionNum", "4")
+    for statement in (
+        f"DELETE FROM {name} WHERE id % 20000 = 7",
+        f"INSERT INTO {name} VALUES (1, 1, 1)",
+    ):
+        shared.sql(statement)
+        record = shared.refresh(f"of_{name}", strategy=strategy)[f"of_{name}"]
+        assert record.strategy == strategy
+    shared.spark.conf.unset("spark.sql.files.minPartitionNum")
+    check(shared, f"of_{name}")
+    (marked, *_), appended = tasks, tasks[-1]
+    assert marked > 1
+    assert (few[0], few[-1]) == ((True, False), (True, True))
+    assert appended == 1
 
 
 STILL = {

@@ -11,8 +11,8 @@ import pytest
 import dynamic_tables as dt
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.lake import holding, measure, transaction
+from dynamic_tables.lake.commit_files import actions_of
 from dynamic_tables.lake.deltas import OpaqueQuery
-from dynamic_tables.lake.log import actions_of
 from dynamic_tables.lake.maintenance import Maintenance
 from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.references import find_references

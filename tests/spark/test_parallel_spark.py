@@ -6,10 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import dynamic_tables as dt
+from dynamic_tables.lake import delta, sessions, snapshots
 from dynamic_tables.lake.places import local_path
 from dynamic_tables.lake.slices import FOLDER, clear_slices
 from dynamic_tables.steps import SliceStep, Step, observing
@@ -254,6 +257,50 @@ def test_what_another_refresh_stages_is_left(tables: dt.DynamicTables) -> None:
     (place / FOLDER / "not a number").rmdir()
     clear_slices(tables.spark, definition, 3)
     assert not (place / FOLDER).exists()
+
+
+def test_a_worker_that_saw_its_tables_empty(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they were filled with since is large: it wants a session for large tables."""
+    tables.sql("CREATE TABLE filled (id INT, word STRING) USING delta")
+    tables.create("of_filled", "SELECT id, count(*) AS n FROM filled GROUP BY id", **SHARED)
+    tables.sql("INSERT INTO filled SELECT id, uuid() FROM range(40)")
+    known, private, small = snapshots.known_snapshot, sessions.private_session, []
+
+    def as_once(spark: SparkSession, log: Any) -> Any:
+        return snapshots.snapshot_at(spark, log, 0) if _in_a_worker() else known(spark, log)
+
+    def recorded(*given: Any, **how: Any) -> SparkSession:
+        if _in_a_worker() and "small" in how:
+            small.append(how["small"])
+        return private(*given, **how)
+
+    monkeypatch.setattr(snapshots, "known_snapshot", as_once)
+    monkeypatch.setattr(delta, "private_session", recorded)
+    for bytes_at_most, expected in ((1, False), (2**20, True)):
+        monkeypatch.setattr(delta, "SMALL_TABLES_BYTES", bytes_at_most)
+        small.clear()
+        assert refreshed(tables, "of_filled", strategy="full").slices == SLICES
+        assert {*small} == {expected}
+
+
+def test_verify_goes_by_the_cut(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by what stands now."""
+    tables.sql("CREATE TABLE emptied USING delta AS SELECT id, uuid() AS word FROM range(40)")
+    tables.create("of_emptied", "SELECT count(DISTINCT word) AS n FROM emptied")
+    tables.sql("TRUNCATE TABLE emptied")
+    stored = tables.lake.stored_bytes(tables.show("of_emptied").definition)
+    private, small = sessions.private_session, []
+
+    def recorded(*given: Any, **how: Any) -> SparkSession:
+        small.append(how.get("small", False))
+        return private(*given, **how)
+
+    monkeypatch.setattr(delta, "private_session", recorded)
+    monkeypatch.setattr(delta, "SMALL_TABLES_BYTES", stored)
+    assert tables.verify("of_emptied").ok
+    assert not any(small)
 
 
 def test_a_slow_worker_gets_company(tables: dt.DynamicTables) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 import dynamic_tables as dt
-from dynamic_tables.lake import jvm, pieces, snapshots, transaction
+from dynamic_tables.lake import commit_files, jvm, pieces, snapshots, transaction
 from dynamic_tables.refresh import writer
 from dynamic_tables.steps import AnyStep, Step, observing
 from oracle import bag, check
@@ -38,8 +39,8 @@ def lake(shared: dt.DynamicTables) -> dt.DynamicTables:
     return shared
 
 
-def parts(tables: dt.DynamicTables) -> int:
-    return tables.spark.table("folded__ivm").count()
+def parts(tables: dt.DynamicTables, name: str = "folded") -> int:
+    return tables.spark.table(f"{name}__ivm").count()
 
 
 def test_a_refresh_appends_and_reads_nothing_stored(lake: dt.DynamicTables) -> None:
@@ -81,6 +82,25 @@ def test_a_small_refresh_lists_no_log_twice_for_the_same(
     assert (looks.count("src"), len(looks)) == (1, 5), looks
     told = lake.spark.sql("DESCRIBE HISTORY folded__ivm LIMIT 1").collect()[0]
     assert told.operationMetrics["numFiles"] == "1"
+    lake.refresh()
+
+
+def test_a_refresh_reads_no_commit_twice(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What moved, how much, how to read it: all is asked of the same commits."""
+    for number in range(2):
+        lake.sql(f"INSERT INTO src VALUES (1, {number}, NULL, 1)")
+    read, parsed = Counter[str](), commit_files._parsed
+
+    def counted(spark: SparkSession, path: str) -> Iterator[Any]:
+        read[path] += 1
+        return parsed(spark, path)
+
+    monkeypatch.setattr(commit_files, "_parsed", counted)
+    assert lake.refresh("folded")["folded"].strategy == "fold"
+    assert sum("/src/_delta_log/" in path for path in read) == 2
+    assert {*read.values()} == {1}
     lake.refresh()
 
 
@@ -279,11 +299,37 @@ def test_rows_of_many_files_are_counted_in_one_job(lake: dt.DynamicTables) -> No
     assert snapshots.all_files(found) is None
     tracker = lake.spark.sparkContext.statusTracker()
     lake.spark.sparkContext.setJobGroup("counting", "counting")
-    assert pieces.partial_rows(lake.spark, found) == (89, 0)
+    assert pieces.parts(lake.spark, found) == pieces.Parts(rows=89, partial_rows=0, partial_files=0)
     assert len(tracker.getJobIdsForGroup("counting")) <= 2  # adaptive execution splits one in two
     folded = snapshot(lake.spark, lake.show("folded").definition.location)
     assert snapshots.all_files(folded) is not None
-    assert pieces._rows_by_log(lake.spark, folded) == pieces.partial_rows(lake.spark, folded)
+    assert pieces._parts_by_log(lake.spark, folded) == pieces.parts(lake.spark, folded)
+
+
+def test_a_partitioned_table_is_compacted(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its partial rows, and by the files of them in one partition: the others are its nature."""
+    lake.sql(f"CREATE TABLE sold (day INT, k INT) USING delta {FEED}")
+    lake.sql("INSERT INTO sold SELECT id % 4, id % 8 FROM range(40)")
+    lake.create(
+        "by_day", "SELECT day, k, count(*) AS n FROM sold GROUP BY day, k",
+        storage="MERGE_ON_READ", partitioned_by="day",
+    )  # fmt: skip
+    definition = lake.show("by_day").definition
+    for number in range(2):
+        lake.sql(f"INSERT INTO sold VALUES (0, 0), (1, {number})")
+        assert lake.refresh("by_day")["by_day"].strategy == "fold"
+    layout = lake.lake.layout(definition)
+    assert (layout.rows, layout.partial_rows, layout.small_files) == (12, 4, 2)
+    by_log = pieces._parts_by_log(lake.spark, snapshot(lake.spark, definition.location))
+    assert by_log == pieces.Parts(rows=12, partial_rows=4, partial_files=2)
+    monkeypatch.setattr(writer, "FEW_PARTIAL_ROWS", 0)
+    lake.sql("INSERT INTO sold SELECT DISTINCT day, k FROM sold")
+    assert lake.refresh("by_day")["by_day"].note == "13 partial rows were compacted"
+    assert lake.lake.layout(definition).small_files == 0
+    assert parts(lake, "by_day") == 9
+    check(lake, "by_day")
 
 
 def test_small_files_are_counted_beside_a_large_one(

@@ -19,7 +19,7 @@ from dynamic_tables.lake.row_groups import committing, verifying
 from dynamic_tables.lake.row_groups.files import PARTITION
 from dynamic_tables.lake.row_groups.opening import name_of
 from dynamic_tables.lake.row_groups.schemas import Schema
-from dynamic_tables.lake.row_groups.stored_order import unordered_percent
+from dynamic_tables.lake.row_groups.stored_order import disorder
 from dynamic_tables.lake.row_groups.table import RowGroupTable
 from dynamic_tables.lake.row_groups.writing import Target
 from dynamic_tables.layout.report import Became
@@ -199,7 +199,7 @@ def test_the_order_of_another_column_under_the_name_does_not_count(
 def unordered(tables: dt.DynamicTables, name: str, column: str) -> int:
     with jvm.active(tables.spark):
         log = catalog.log_of(tables.spark, name_of(name, tables.spark))
-        return unordered_percent(snapshots.newest_snapshot(tables.spark, log), column)
+        return disorder(snapshots.newest_snapshot(tables.spark, log), column).percent
 
 
 def files(tables: dt.DynamicTables, name: str) -> list[str]:

@@ -278,6 +278,28 @@ def test_the_option_takes_any_number_of_values_a_row_group(tables: dt.DynamicTab
     check(tables, "by_hand")
 
 
+def test_small_files_beside_ordered_ones_are_merged(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before they are enough to put the table in order; those that are in order stay."""
+    monkeypatch.setitem(tables.settings.values, "compact_files", 3)
+    tables.sql("CREATE TABLE calls (k INT, v INT) USING delta")
+    tables.sql("INSERT INTO calls SELECT id % 500, id FROM range(20000)")
+    tables.create("by_call", "SELECT K, v FROM calls", row_groups_by="k")
+    definition = tables.show("by_call").definition
+    ordered, notes = files(tables, definition.location), []
+    for added in range(4):
+        tables.sql(f"INSERT INTO calls VALUES ({added}, 0)")
+        tables.refresh("by_call")
+        notes.append(_note(tables, "by_call"))
+        assert set(ordered) < set(files(tables, definition.location))
+    assert [note for note in notes if note] == ["3 files were compacted"]
+    assert tables.lake.layout(definition).small_files == 2
+    check(tables, "by_call")
+    tables.sql("OPTIMIZE DYNAMIC TABLE by_call")
+    assert tables.lake.layout(definition).small_files == 0
+
+
 def stored_bytes(tables: dt.DynamicTables, place: str) -> int:
     return tables.sql(f"DESCRIBE DETAIL delta.`{place}`").collect()[0].sizeInBytes
 

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 TooMany = Callable[[int], bool]  # whether so many keys are to be shared among workers
-SMALL_FILES_BYTES = 2**20  # of files that differ, up to which few rows are expected of them
+SMALL_FILES_BYTES = 2**20  # of files that are read, up to which few rows are expected of them
+FEW_FILES = 64  # that one task opens in turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Changes:
         self._strategy: Strategy | None = None  # by which changes are looked for
         self._known_extents: Mapping[str, Extent] | None = None
         self._compares_files = False  # instead of asking for change feeds
-        self._read_files = False  # large ones, however few of their rows changed
+        self._read_files = False  # large or many ones, however few of their rows changed
         self._too_many = too_many
         self._pruning = Pruning(session)
         self.affected: DataFrame | None = None  # keys, if there are too many
@@ -148,7 +149,9 @@ class Changes:
             if found.bytes_read > SMALL_FILES_BYTES:
                 self._read_files, self._holder.expects_few = True, False
             return Feed(found.rows, cancels=True)
-        if self._holder.expects_few and extent.bytes <= SMALL_FILES_BYTES:
+        if extent.read_bytes > SMALL_FILES_BYTES or extent.read_files > FEW_FILES:
+            self._read_files = True
+        elif self._holder.expects_few:
             rows = rows.coalesce(1)  # groups of one task's rows need no shuffle
         return Feed(rows, cancels=self._nets(extent))
 

@@ -16,7 +16,7 @@ from dynamic_tables.compiler.references import TableReference, aliased_as, rewri
 from dynamic_tables.compiler.refused import NotIncremental
 from dynamic_tables.definition import Column, Definition, ViewUse
 from dynamic_tables.errors import DynamicTablesError, InvalidInput, RefreshError
-from dynamic_tables.lake import catalog, jvm
+from dynamic_tables.lake import catalog, jvm, snapshots
 from dynamic_tables.lake.analysis import approximate, pin_now, source_of, view_uses
 from dynamic_tables.lake.area import SparkArea
 from dynamic_tables.lake.base import (
@@ -354,7 +354,10 @@ class SparkLake(StoredTables, SourceTables):
     # Refreshing
 
     @contextmanager
-    def work_area(self, definition: Definition, label: str) -> Generator[SparkArea]:
+    def work_area(
+        self, definition: Definition, label: str, *, pins: Sequence[Pin] | None = None
+    ) -> Generator[SparkArea]:
+        """`pins`: of a cut that this process did not pin, so that it may know older tables only."""
         jvm.hear_at_once(self.spark)
         for source in definition.sources:
             if source.hidden is not None:
@@ -363,19 +366,24 @@ class SparkLake(StoredTables, SourceTables):
             self.spark,
             settings=definition.settings,
             namespace=definition.namespace,
-            small=self._is_small(definition),
+            small=self._is_small(definition, pins),
         )
         area = SparkArea(self, session, label)
         with area.open(), self._under_way.holding(area):
             yield area
 
-    def _is_small(self, definition: Definition) -> bool:
+    def _is_small(self, definition: Definition, pins: Sequence[Pin] | None) -> bool:
         """Whether sources and stored rows are small enough for a session that is made for that."""
         try:
-            source_bytes = sum(self.present(source).bytes for source in definition.sources)
-        except DynamicTablesError:  # a source is gone: what is computed will say so
+            if pins is not None:
+                sizes = [self.bytes_at(pin_of(pins, source)) for source in definition.sources]
+                stored = snapshots.table_bytes(self._snapshot_at(definition.location))
+            else:
+                sizes = [self.present(source).bytes for source in definition.sources]
+                stored = self.stored_bytes(definition)
+        except (*SPARK_FAULTS, DynamicTablesError):  # gone: what is computed will say so
             return False
-        return source_bytes + self.stored_bytes(definition) <= SMALL_TABLES_BYTES
+        return sum(sizes) + stored <= SMALL_TABLES_BYTES
 
     def progress(self) -> list[Progress]:
         return self._under_way.progress()

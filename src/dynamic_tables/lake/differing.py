@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake import jvm, snapshots
+from dynamic_tables.lake.commit_files import actions_of
 from dynamic_tables.lake.jvm import DELTA
-from dynamic_tables.lake.log import actions_of
 from dynamic_tables.lake.transaction import CHANGE_TYPE
 from dynamic_tables.reasons import Reason
 

@@ -27,7 +27,9 @@ class Extent:
     """What the log tells of the changes of a source."""
 
     rows: int | None  # whether they cancel or not; None: nothing tells
-    bytes: int  # that are read to find them
+    bytes: int  # that are read to find them; of files that stay, the share that changed
+    read_bytes: int = 0  # the same with all of these files
+    read_files: int = 0
     by_files: bool = False  # the files that differ are read, not the change feed
     only_adds: bool = False  # no row went or became another one
     one_way: bool = False  # all rows came, or all went: none of them cancel
@@ -55,10 +57,13 @@ def extent_of(
 ) -> Extent:
     """The less that has to be read: the change feed, or the files that differ in the end."""
     told, adds = changed_rows(commits), all(map(only_adds, commits))
-    fed = sum(commit.changed_bytes for commit in commits if commit.changes_data)
+    changing = [commit for commit in commits if commit.changes_data]
+    fed = sum(commit.changed_bytes for commit in changing)
     by_feed = Extent(
         rows=told,
         bytes=fed,
+        read_bytes=sum(commit.read_bytes for commit in changing),
+        read_files=sum(commit.read_files for commit in changing),
         only_adds=adds,
         one_way=adds or all(map(only_removes, commits)),
         replaced=told is None,
@@ -78,7 +83,14 @@ def _of_files(files: Differing, by_feed: Extent, *, has_feed: bool) -> Extent:
     rows = min(known, default=None)
     if has_feed and files.bytes >= by_feed.bytes:
         return replace(by_feed, rows=rows)
-    return replace(by_feed, rows=rows, bytes=files.bytes, by_files=True)
+    return replace(
+        by_feed,
+        rows=rows,
+        bytes=files.bytes,
+        read_bytes=files.bytes,
+        read_files=len(files.went) + len(files.came),
+        by_files=True,
+    )
 
 
 def pays_to_count(extents: Sequence[Extent], source_bytes: int) -> bool:

@@ -1,4 +1,4 @@
-"""Reading Delta's log as the protocol describes it: one JSON file a commit, one action a line.
+"""What the commits in Delta's log tell.
 
 No Spark job is needed to learn what happened to a table between two versions: which operation it
 was, whether it changed rows (`dataChange`), and whether the commit is one of ours.
@@ -7,16 +7,14 @@ was, whether it changed rows (`dataChange`), and whether the commit is one of ou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import Commit, Stamp
-from dynamic_tables.lake.places import local_path
+from dynamic_tables.lake.commit_files import actions_of
 from dynamic_tables.names import quote
 
 # Commits that change no row but may change what a query finds.
@@ -40,35 +38,23 @@ def commits_between(spark: SparkSession, location: str, after: int, to: int) -> 
     return tuple(found)
 
 
-def actions_of(spark: SparkSession, location: str, version: int) -> Iterator[Any]:
-    """What a commit did, one thing after another.
-
-    FileNotFoundError: its file was cleaned up, or is kept elsewhere by a commit coordinator.
-    """
-    try:
-        for line in _lines(spark, f"{location}/_delta_log/{version:020d}.json"):
-            yield json.loads(line)
-    except Py4JJavaError as error:
-        if "FileNotFoundException" in str(error.java_exception):
-            raise FileNotFoundError(location) from error
-        raise
-
-
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
     info: dict[str, Any] = {}
     changed: dict[str, list[dict[str, Any]]] = {}  # files that came and went, by path
-    fed = 0  # bytes of its feed
+    fed: list[int] = []  # bytes of the files of its feed
     redefines = False
     try:
         for action in actions_of(spark, location, version):
             info = action.get("commitInfo", info)
             redefines = redefines or "metaData" in action
-            fed += (action.get("cdc") or {}).get("size", 0)
+            if cdc := action.get("cdc"):
+                fed.append(cdc.get("size") or 0)
             file = action.get("add") or action.get("remove") or {}
             if file.get("dataChange"):
                 changed.setdefault(file["path"], []).append(file)
     except FileNotFoundError:
         return None
+    read = fed or [_size(files) for files in changed.values()]
     return Commit(
         version=version,
         operation=info.get("operation", ""),
@@ -76,7 +62,9 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
         stamp=_stamp(info.get("userMetadata")),
         metrics=info.get("operationMetrics") or {},
         replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
-        changed_bytes=fed or sum(map(_changed_bytes, changed.values())),
+        changed_bytes=sum(fed or map(_changed_bytes, changed.values())),
+        read_bytes=sum(read),
+        read_files=len(read),
         committed_at=_instant(info.get("inCommitTimestamp") or info.get("timestamp")),
         redefines=redefines,
     )
@@ -93,30 +81,17 @@ def _changed_bytes(files: Sequence[Mapping[str, Any]]) -> int:
     >>> _changed_bytes([{"size": 1000}, stays]), _changed_bytes([{"size": 1000}])
     (300, 1000)
     """
-    size = sum(file.get("size") or 0 for file in files)
+    size = _size(files)
     if len(files) == 1:
         return size
     rows = max(json.loads(file.get("stats") or "{}").get("numRecords", 0) for file in files)
     gone = [(file.get("deletionVector") or {}).get("cardinality", 0) for file in files]
-    whole = size // len(files)
-    return round(whole * (max(gone) - min(gone)) / rows) if rows else whole
+    return round(size * (max(gone) - min(gone)) / rows) if rows else size
 
 
-def _lines(spark: SparkSession, path: str) -> Iterator[str]:
-    """A text file line by line; local ones without a detour through the JVM."""
-    local = local_path(path)
-    if local is not None:
-        with local.open(encoding="utf-8") as file:
-            yield from file
-        return
-    place, files = jvm.hadoop_path(spark, path)
-    io = jvm.packages(spark).java.io
-    reader = io.BufferedReader(io.InputStreamReader(files.open(place), "UTF-8"))
-    try:
-        while (line := reader.readLine()) is not None:
-            yield line
-    finally:
-        reader.close()
+def _size(files: Sequence[Mapping[str, Any]]) -> int:
+    """Of one file, which a commit may name twice: as it was and as it is."""
+    return sum(file.get("size") or 0 for file in files) // len(files)
 
 
 def _described(spark: SparkSession, location: str, after: int, to: int) -> tuple[Commit, ...]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.lake import snapshots
 from dynamic_tables.lake.jvm import Java
@@ -11,6 +15,15 @@ from dynamic_tables.lake.row_groups.order import PARTIAL
 SMALL_FILE_BYTES = 32 * 2**20  # one of the bounds of Delta's histogram
 ROWS = "CAST(get_json_object(stats, '$.numRecords') AS BIGINT)"
 STANDING = f"{ROWS} - coalesce(deletionVector.cardinality, 0)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """How much of a table that is stored in parts is partial."""
+
+    rows: int
+    partial_rows: int  # of them
+    partial_files: int  # in the partition that has most of them
 
 
 def small_files(spark: SparkSession, snapshot: Java) -> int:
@@ -27,24 +40,35 @@ def small_files(spark: SparkSession, snapshot: Java) -> int:
     return sum(count for end, count in counts if end <= SMALL_FILE_BYTES)
 
 
-def partial_rows(spark: SparkSession, snapshot: Java) -> tuple[int, int]:
+def parts(spark: SparkSession, snapshot: Java) -> Parts:
     """How many rows stand, and how many of them in files of partial ones.
 
     The checksum names few files; of a table that has more, one Spark job reads the log.
     """
     listed = snapshots.all_files(snapshot)
     if listed is None:
-        return _rows_by_log(spark, snapshot)
-    rows = [
-        (snapshots.rows_in(f) or 0, PARTIAL in (f.get("tags") or ()))
-        for f in snapshots.described(spark, listed)
-    ]
-    return sum(count for count, _ in rows), sum(count for count, partial in rows if partial)
+        return _parts_by_log(spark, snapshot)
+    files = snapshots.described(spark, listed)
+    partial = [file for file in files if PARTIAL in (file.get("tags") or ())]
+    by_partition = Counter(str(sorted(file["partitionValues"].items())) for file in partial)
+    return Parts(
+        rows=sum(snapshots.rows_in(file) or 0 for file in files),
+        partial_rows=sum(snapshots.rows_in(file) or 0 for file in partial),
+        partial_files=max(by_partition.values(), default=0),
+    )
 
 
-def _rows_by_log(spark: SparkSession, snapshot: Java) -> tuple[int, int]:
+def _parts_by_log(spark: SparkSession, snapshot: Java) -> Parts:
     files = DataFrame(snapshot.allFiles().toDF(), spark)
-    partial = f"tags['{PARTIAL}'] IS NOT NULL"
-    both = files.selectExpr(f"sum({STANDING})", f"sum({STANDING}) FILTER (WHERE {partial})")
-    rows, parts = both.collect()[0]
-    return rows or 0, parts or 0
+    partial = f"FILTER (WHERE tags['{PARTIAL}'] IS NOT NULL)"
+    by_partition = files.groupBy(F.expr("to_json(partitionValues)")).agg(
+        F.expr(f"sum({STANDING})"),
+        F.expr(f"sum({STANDING}) {partial}"),
+        F.expr(f"count(*) {partial}"),
+    )
+    found = [[number or 0 for number in counts] for _, *counts in by_partition.collect()]
+    return Parts(
+        rows=sum(rows for rows, _, _ in found),
+        partial_rows=sum(rows for _, rows, _ in found),
+        partial_files=max((files for _, _, files in found), default=0),
+    )

@@ -8,7 +8,7 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 
 from dynamic_tables.definition import Definition, Source
-from dynamic_tables.lake import catalog
+from dynamic_tables.lake import catalog, snapshots
 from dynamic_tables.lake.base import Commit, Moves, Remaining, SourceState
 from dynamic_tables.lake.extent import NONE, Extent, extent_of
 from dynamic_tables.lake.files import rows_at
@@ -35,6 +35,10 @@ class SourceTables:
         """The same as it was found last, where it was: neither catalog nor log are asked again."""
         place = source.hidden.location if source.hidden else self.location_of(source.name)
         return catalog.known_state(self.spark, source.name, place)
+
+    def bytes_at(self, pin: Pin) -> int:
+        log = snapshots.delta_log_by_path(self.spark, self.location_of(pin.name))
+        return snapshots.table_bytes(snapshots.snapshot_at(self.spark, log, pin.version))
 
     def _state(self, name: TableName) -> SourceState:
         state = catalog.state(self.spark, name)

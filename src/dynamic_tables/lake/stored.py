@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -59,10 +60,13 @@ class StoredTables(ShownTables):
 
     def _run(self, statement: str) -> DataFrame:
         """Run one of our statements without touching the user's session."""
+        return self._own_session().sql(statement)
+
+    def _own_session(self) -> SparkSession:
         if self._own is None:
             namespace = (self.spark.catalog.currentCatalog(), self.spark.catalog.currentDatabase())
             self._own = private_session(self.spark, settings=PLAIN_LITERALS, namespace=namespace)
-        return self._own.sql(statement)
+        return self._own
 
     def check_name(self, name: TableName, *, instead_of: TableName | None = None) -> None:  # noqa: ARG002  any table may move to any schema
         """The catalog can hold the name, the schema exists, and nobody has the name."""
@@ -190,10 +194,11 @@ class StoredTables(ShownTables):
             if "comment" in changed:
                 self._run(f"COMMENT ON TABLE {table} IS {literal(options.comment or '')}")
 
-    def optimize(self, definition: Definition) -> None:
+    def optimize(self, definition: Definition, *, files_only: bool = False) -> None:
         """Compact the stored table, by Delta or in the order of ROW_GROUPS BY; no row changes.
 
-        Of a table that is stored in parts, groups become one row each again.
+        Of a table that is stored in parts, groups become one row each again. `files_only`: of a
+        table that has an order, small files are merged as they are.
         """
         about = str(definition.name)
         with self.commit_lock(definition):
@@ -202,11 +207,19 @@ class StoredTables(ShownTables):
             if present.in_parts is not None:
                 self._fold(present, present.in_parts)
                 reached(CompactionStep.FOLDED, about)
-            if present.options.row_groups_by is None:
-                self._run(f"OPTIMIZE delta.{quote(definition.location)}")
+            has_order = present.options.row_groups_by is not None
+            if not has_order or (files_only and present.in_parts is None):
+                self._merge_files(present)
                 reached(CompactionStep.MERGED, about)
-        if present.options.row_groups_by is not None:
-            stored_order.put_in_order(self.spark, present, lock_wait_s=self._lock_wait_s)
+                return
+        stored_order.put_in_order(self.spark, present, lock_wait_s=self._lock_wait_s)
+
+    def _merge_files(self, definition: Definition) -> None:
+        column = definition.options.row_groups_by
+        if column is None:
+            self._run(f"OPTIMIZE delta.{quote(definition.location)}")
+        else:
+            stored_order.merge_small(self._own_session(), definition.location, column)
 
     def _fold(self, definition: Definition, in_parts: InParts) -> None:
         session = private_session(
@@ -227,18 +240,30 @@ class StoredTables(ShownTables):
     def layout(self, definition: Definition) -> Layout:
         """Every refresh leaves one or two small files.
 
-        A partitioned table has many by its nature: compacting it is left to its owner.
+        A partitioned table has many by its nature: what is not stored in parts is compacted by its
+        owner, and of parts those of one partition count. Files in the order of ROW_GROUPS BY are as
+        large as they should be.
         """
-        snapshot = self._known(definition)
-        if (column := definition.options.row_groups_by) is not None:
-            return Layout(unordered_percent=stored_order.unordered_percent(snapshot, column))
-        if definition.options.partitioned_by:
-            return Layout()
-        small = pieces.small_files(self.spark, snapshot)
-        if definition.in_parts is None:
-            return Layout(small_files=small)
-        rows, partial = pieces.partial_rows(self.spark, snapshot)
-        return Layout(small_files=small, rows=rows, partial_rows=partial)
+        snapshot, options = self._known(definition), definition.options
+        found = Layout()
+        if definition.in_parts is not None:
+            of_parts = pieces.parts(self.spark, snapshot)
+            found = Layout(
+                small_files=of_parts.partial_files,
+                rows=of_parts.rows,
+                partial_rows=of_parts.partial_rows,
+            )
+        if (column := options.row_groups_by) is not None:
+            disorder = stored_order.disorder(snapshot, column)
+            found = replace(found, unordered_percent=disorder.percent)
+            return (
+                found
+                if options.partitioned_by
+                else replace(found, small_files=disorder.small_files)
+            )
+        if options.partitioned_by:
+            return found
+        return replace(found, small_files=pieces.small_files(self.spark, snapshot))
 
     def unpublish(self, definition: Definition) -> None:
         """Take the names away, unless they belong to another table; the files stay."""

@@ -120,16 +120,19 @@ def rewrite(
     location: str,
     form: Callable[[DataFrame], DataFrame],
     written: Callable[[], None],
+    *,
+    of: Callable[[Java], list[Java]] | None = None,
 ) -> None:
     """Store the same rows in another form: nobody who reads changes sees one.
 
     What another writer adds meanwhile stays as it is; what he takes away is a conflict. `written`
-    hears when the new files are there and the commit has not begun.
+    hears when the new files are there and the commit has not begun. `of`: the files that are
+    written anew, of those that a snapshot has; None: all.
     """
     with jvm.active(session):
         log = snapshots.delta_log_by_path(session, location)
         snapshot = snapshots.newest_snapshot(session, log)
-        files = all_files(snapshot)
+        files = (of or all_files)(snapshot)
         read = log.createDataFrame(
             snapshot, jvm.sequence(session, files), False, jvm.some(session, None)
         )

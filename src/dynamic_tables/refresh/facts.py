@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.lake.base import Commit, Lake, Moves, Sizes, Standing
@@ -42,7 +43,7 @@ def gather(
         moved=moved,
         plan=lambda: lake.plan_of(definition),
         moves=moves,
-        sizes=lambda: _sizes(lake, definition, moves, pins),
+        sizes=cache(lambda: _sizes(lake, definition, moves, pins)),
         history=history,
         clock_moved=clock_moved,
         foreign_change=bool(build)

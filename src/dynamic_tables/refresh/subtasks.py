@@ -60,7 +60,7 @@ def _computed(context: Context, subtask: Subtask, intent: Intent) -> bool:
     context.catch_up()
     _publish_parents(context, slicing)
     label = f"{intent.refresh_id} {slicing.definition.name} slice {subtask.slice_no}"
-    with context.lake.work_area(slicing.definition, label) as area:
+    with context.lake.work_area(slicing.definition, label, pins=intent.pins) as area:
         slicer = area.slicer(slicing.definition, intent.sequence)
         part = slicer.compute(
             slicing, subtask.slice_no, subtask.token, intent.pins, intent.cut.instant

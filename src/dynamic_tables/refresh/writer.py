@@ -15,7 +15,7 @@ from typing import Any
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError
-from dynamic_tables.lake.base import Commit, Rows, Stamp, Standing, WorkArea
+from dynamic_tables.lake.base import Commit, Layout, Rows, Stamp, Standing, WorkArea
 from dynamic_tables.model import (
     Build,
     Cut,
@@ -163,10 +163,11 @@ class TableWriter:
         """Merge what is stored in too many pieces, so that readers stay fast; no row changes."""
         pieces: str | None = "pieces"
         try:
-            pieces = self._too_many_pieces()
+            layout = self._lake.layout(self.definition)
+            pieces = self._too_many_pieces(layout)
             if pieces is None:
                 return None
-            self._lake.optimize(self.definition)
+            self._lake.optimize(self.definition, files_only=not self._is_out_of_order(layout))
         except DynamicTablesError as error:  # the rows stand: they are as right as before
             return f"its {pieces} could not be compacted: {error.message}"
         except self._lake.faults as error:
@@ -174,17 +175,20 @@ class TableWriter:
             return f"its {pieces} could not be compacted: {told.message}"
         return f"{pieces} were compacted"
 
-    def _too_many_pieces(self) -> str | None:
+    def _too_many_pieces(self, layout: Layout) -> str | None:
         files, percent = self._settings["compact_files"], self._settings["compact_percent"]
-        layout = self._lake.layout(self.definition)
         if files and layout.small_files >= files:
             return f"{layout.small_files} files"
         allowed = max(layout.rows * percent / 100, FEW_PARTIAL_ROWS)
         if percent and layout.partial_rows > allowed:
             return f"{layout.partial_rows} partial rows"
-        if percent and layout.unordered_percent > percent:
+        if self._is_out_of_order(layout):
             return f"files out of order, {layout.unordered_percent} % of the bytes,"
         return None
+
+    def _is_out_of_order(self, layout: Layout) -> bool:
+        percent = self._settings["compact_percent"]
+        return bool(percent) and layout.unordered_percent > percent
 
     def finish(
         self,

@@ -365,7 +365,13 @@ class DuckLake(UserStatements):
     # Refreshing
 
     @contextmanager
-    def work_area(self, definition: Definition, label: str) -> Generator[DuckArea]:
+    def work_area(
+        self,
+        definition: Definition,
+        label: str,
+        *,
+        pins: Sequence[Pin] | None = None,  # noqa: ARG002  all areas are alike
+    ) -> Generator[DuckArea]:
         with self._private(definition.namespace, definition.settings) as cursor:
             area = DuckArea(self, cursor, label)
             with self._under_way.holding(area):

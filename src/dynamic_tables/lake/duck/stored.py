@@ -255,7 +255,7 @@ class StoredTables:
             with self._writing() as cursor:
                 cursor.execute(f"COMMENT ON TABLE {table} IS {text}")
 
-    def optimize(self, definition: Definition) -> None:
+    def optimize(self, definition: Definition, *, files_only: bool = False) -> None:  # noqa: ARG002  it has no order
         """Write small changes out to files and merge small files; no row changes."""
         name, about = self.stored_table(definition).name, str(definition.name)
         flush = "ducklake_flush_inlined_data(?, schema_name => ?, table_name => ?)"
