@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -84,7 +85,8 @@ def test_what_is_known_to_be_unread_is_not_looked_up_again() -> None:
 def test_who_lost_the_claim_takes_no_number() -> None:
     """The successor may be about to use it."""
     store = SimpleNamespace(heartbeat=lambda _claim: False)
-    context: Any = SimpleNamespace(store=store, lake=None, owner="me")
+    lake = SimpleNamespace(commit_lock=lambda _definition: nullcontext(), faults=(LakeFault,))
+    context: Any = SimpleNamespace(store=store, lake=lake, owner="me")
     claim: Any = SimpleNamespace(token=1)
     cut = Cut(versions={}, instant=NOW)
     intent = Intent(table_id="t", sequence=7, refresh_id="r", cut=cut, pins=(), fingerprint="f")
