@@ -238,6 +238,33 @@ def test_plan_explain_and_history_tell_rows_bytes_and_seconds(lake: dt.DynamicTa
     assert [e["strategy"] for e in first.as_json()["estimates"]] == ["full"]
 
 
+def test_plan_has_figures_below_tables_that_are_going_to_change(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parent is expected to pass on what changed in its sources, but not more than it has."""
+    tables.sql(FACT)
+    tables.create("grouped", QUERY)
+    tables.create("again", "SELECT s, count(*) AS n FROM grouped GROUP BY s")
+    tables.create("last", "SELECT a.n, g.k FROM again AS a JOIN grouped AS g ON a.s = g.s")
+    still = Sizes(
+        changed_rows=0, changed_bytes=0, source_bytes=400 * MB, stored_bytes=MB, stored_rows=10
+    )
+    told = {
+        "grouped": replace(still, changed_rows=70, changed_bytes=7000),
+        "again": replace(still, stored_rows=2, source_bytes=MB),
+        "last": replace(still, source_bytes=2 * MB),
+    }
+    monkeypatch.setattr(DuckLake, "sizes", lambda _, definition, *__: told[definition.name.name])
+    change(tables, 3)
+    planned = tables.plan()
+    assert {row.table.name: row.rows for row in planned} == {"grouped": 70, "again": 10, "last": 12}
+    assert [row.estimate is not None for row in planned] == [True] * 3
+    told["grouped"] = replace(told["grouped"], stored_rows=None, changed_rows=None)
+    assert [row.estimate is not None for row in tables.plan()] == [True, False, False]
+    tables.refresh()
+    check(tables, "last")
+
+
 def test_what_either_storage_would_cost_is_told_of_a_table_at_rest(
     tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,9 @@ def test_a_moved_row_reaches_every_table_at_one_cut(diamond: dt.DynamicTables) -
     diamond.refresh()
     diamond.sql("UPDATE src SET v = 30 WHERE id = 1")
     diamond.sql("DELETE FROM src WHERE id = 3")
+    planned = diamond.plan()
+    assert len(planned) == 4
+    assert all(row.rows and row.estimate and row.estimate.bytes for row in planned)
     base = diamond.refresh("base")["base"]
     assert (base.work.rows_deleted, base.work.rows_inserted) == (2, 1)
     assert base.work.spark_jobs

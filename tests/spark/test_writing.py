@@ -137,17 +137,19 @@ def test_a_threshold_holds_where_delta_does_not_know_the_rows(
     query = "SELECT k, count(*) AS n, sum(v) AS s FROM unlisted GROUP BY k"
     lake.create("uncounted", query, cardinality_threshold=0.2)
 
-    def refreshed(keys: int) -> tuple[str | None, str, float | None]:
+    def refreshed(keys: int, **how: str) -> tuple[str | None, str, float | None]:
         lake.sql(f"UPDATE unlisted SET v = v + 1 WHERE k < {keys}")
-        record = lake.refresh("uncounted")["uncounted"]
+        record = lake.refresh("uncounted", **how)["uncounted"]
         return record.strategy, record.reason, record.work.cardinality_ratio
 
     assert refreshed(3) == ("full", "ABOVE_THRESHOLD", pytest.approx(0.3))
     assert refreshed(2) == ("merge", "CHANGED", pytest.approx(0.2))
     lake.alter("uncounted", unset=["cardinality_threshold"])
-    assert refreshed(2) == ("merge", "CHANGED", None)  # nobody asked: no job for it
+    merged = refreshed(2, strategy="merge")
+    assert merged == ("merge", "FORCED", None)  # nobody asked: no job for it
     monkeypatch.setattr(holding, "SMALL_CHANGES", 0)
-    assert refreshed(3) == ("merge", "CHANGED", pytest.approx(0.3))  # beside many it costs nothing
+    merged = refreshed(3, strategy="merge")
+    assert merged == ("merge", "FORCED", pytest.approx(0.3))  # beside many it costs nothing
     check(lake, "uncounted")
 
 

@@ -29,7 +29,7 @@ from dynamic_tables.lake.base import (
     SourceState,
 )
 from dynamic_tables.lake.deltas import DIALECT, OpaqueQuery, check_faithful, make_empty_sources
-from dynamic_tables.lake.extent import Counted, pays_to_count, total_rows
+from dynamic_tables.lake.extent import NONE, Counted, pays_to_count, total_rows
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, is_alive, told
 from dynamic_tables.lake.pinning import PinnedQuery, Reading, read_texts
 from dynamic_tables.lake.pins import (
@@ -197,10 +197,13 @@ class SparkLake(StoredTables, SourceTables):
         clear_slices(self.spark, definition, up_to)
 
     def sizes(self, definition: Definition, moves: Moves | None) -> Sizes:
-        extents = [*self.extents(definition, moves).values()] if moves else []
+        by_name = self.extents(definition, moves) if moves else {}
+        extents = [*by_name.values()]
         by_source = {name: self.present(s).bytes for name, s in source_names(definition).items()}
         source_bytes = sum(by_source.values())
-        if moves and pays_to_count(extents, source_bytes):
+        # A parent that is still to be refreshed has nothing yet that could be counted.
+        all_there = all(by_name[key] is not NONE for key in moves.moved) if moves else False
+        if moves and all_there and pays_to_count(extents, source_bytes):
             self._count(definition, moves)
         counted = self._counted_rows(definition, moves) if moves else None
         told = total_rows(extents) if moves else None

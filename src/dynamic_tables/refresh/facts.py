@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.lake.base import Commit, Lake, Moves, Sizes, Standing
@@ -22,9 +24,12 @@ def gather(
     pins: Sequence[Pin],
     history: Callable[[], Sequence[RefreshRecord]] = tuple,
     forced: Strategy | None = None,
+    coming: Mapping[str, Sizes | None] = MappingProxyType({}),
 ) -> Facts:
-    """What happened since the build."""
+    """What happened since the build; `coming`: what parents are expected to change, by name key,
+    that are still to be refreshed."""
     moved = frozenset(_moved(lake, definition, build, pins)) if build else frozenset()
+    moved |= coming.keys()
     clock_moved = build is not None and build.cut.versions.get(CLOCK) != cut.versions.get(CLOCK)
     moves = None
     if build is not None:
@@ -43,7 +48,7 @@ def gather(
         moved=moved,
         plan=lambda: lake.plan_of(definition),
         moves=moves,
-        sizes=cache(lambda: _sizes(lake, definition, moves, pins)),
+        sizes=cache(lambda: _sizes(lake, definition, moves, pins, [*coming.values()])),
         history=history,
         clock_moved=clock_moved,
         foreign_change=bool(build)
@@ -53,15 +58,32 @@ def gather(
 
 
 def _sizes(
-    lake: Lake, definition: Definition, moves: Moves | None, pins: Sequence[Pin]
+    lake: Lake,
+    definition: Definition,
+    moves: Moves | None,
+    pins: Sequence[Pin],
+    coming: Sequence[Sizes | None],
 ) -> Sizes | None:
-    """Not known while a parent is still to be refreshed; of other tables than before there are no
+    """Not known below a parent of which nothing is; of other tables than before there are no
     changes to weigh."""
-    if len(pins) < len(definition.sources):
+    expected = [one for one in coming if one is not None]
+    if len(pins) < len(definition.sources) or len(expected) < len(coming):
         return None
     before = {pin.source_id for pin in moves.before} if moves else set()
     same = before.issuperset(pin.source_id for pin in pins)
-    return lake.sizes(definition, moves if same else None)
+    sizes = lake.sizes(definition, moves if same else None)
+    return sizes and _with_coming(sizes, expected)
+
+
+def _with_coming(sizes: Sizes, expected: Sequence[Sizes]) -> Sizes:
+    parts = [sizes, *expected]
+    rows = [part.changed_rows for part in parts]
+    return replace(
+        sizes,
+        changed_rows=None if None in rows else sum(filter(None, rows)),
+        changed_bytes=sum(part.changed_bytes for part in parts),
+        only_adds=all(part.only_adds for part in parts),
+    )
 
 
 def _moved(lake: Lake, definition: Definition, build: Build, pins: Sequence[Pin]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from dynamic_tables.compiler.plan import DeltaPlan
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError
-from dynamic_tables.lake.base import Lake
+from dynamic_tables.lake.base import Lake, Sizes
 from dynamic_tables.lake.pins import lost_columns, schema_changed
 from dynamic_tables.lake.plans import read_columns, source_names
 from dynamic_tables.model import Action, Estimate, Pin, Strategy, TableState
@@ -38,7 +38,7 @@ class Planned:
     storages: tuple[StorageCost, ...] = ()  # of an aggregate that could be stored either way
     estimates: tuple[Estimate, ...] = ()  # of the strategies that are possible
     rejected: Mapping[Strategy, Reason] = field(default_factory=dict)  # strategies, and why
-    rows: int | None = None  # that changed in the sources, as far as their logs tell
+    rows: int | None = None  # that changed in the sources: by their logs, or expected of parents
 
     def __str__(self) -> str:
         did = self.action.value + (f" {self.strategy.value}" if self.strategy else "")
@@ -75,7 +75,7 @@ def preview(context: Context, request: Request) -> list[Planned]:
     """One row a table, parents before children."""
     refresh = GraphRefresh(context, request)
     plan = refresh.plan()
-    changing: dict[str, Decision] = {}
+    changing: dict[str, Sizes | None] = {}
     return [
         _planned(context, refresh, plan, table_id, changing)
         for table_id in plan.graph.order(plan.cut.members)
@@ -116,10 +116,11 @@ def _planned(
     refresh: GraphRefresh,
     plan: Plan,
     table_id: str,
-    changing: dict[str, Decision],
+    changing: dict[str, Sizes | None],
 ) -> Planned:
     state = replace(plan.states[table_id], definition=plan.graph[table_id])  # views as they are now
     name = state.definition.name
+    parents = {source.dynamic_id for source in state.definition.sources}
     barred, expires = plan.barred.get(table_id), _expires(context, state)
     if barred is not None:
         return _skipped(name, barred, *expires)
@@ -132,9 +133,10 @@ def _planned(
     except DynamicTablesError as error:
         return _skipped(name, error, *expires)
     if decision.strategy is not Strategy.NO_DATA:
-        changing[table_id] = decision
+        changing[table_id] = _coming(decision, sizes)
     advised = advice(found, state.definition.options.storage)
-    bound = above_threshold(facts, decision, sizes)
+    exact = sizes if parents.isdisjoint(changing) else None  # else the rows are only expected
+    bound = above_threshold(facts, decision, exact)
     return Planned(
         table=name,
         action=decision.action,
@@ -146,6 +148,25 @@ def _planned(
         warnings=tuple(filter(None, [*expires, bound, advised])),
         storages=found,
         rows=sizes.changed_rows if sizes else None,
+    )
+
+
+def _coming(decision: Decision, sizes: Sizes | None) -> Sizes | None:
+    """What a table is expected to pass on: as many rows as changed in its sources, but no more than
+    it has, unless rows are appended; all of them if it is built anew."""
+    if sizes is None:
+        return None
+    appends = decision.strategy is Strategy.APPEND
+    rows = sizes.changed_rows if decision.action is Action.REFRESH else None
+    if not sizes.stored_rows:  # none yet, or nobody knows
+        return replace(sizes, only_adds=appends) if rows else None
+    share = rows / sizes.stored_rows if rows else 1.0
+    share = share if appends else min(share, 1.0)
+    return replace(
+        sizes,
+        changed_rows=round(share * sizes.stored_rows),
+        changed_bytes=round(share * sizes.stored_bytes),
+        only_adds=appends,
     )
 
 
@@ -172,13 +193,20 @@ def _decide(
     refresh: GraphRefresh,
     plan: Plan,
     state: TableState,
-    changing: dict[str, Decision],
+    changing: dict[str, Sizes | None],
 ) -> tuple[Decision, list[str], Facts]:
-    """A parent that is going to change counts as moved, though its version is not known yet."""
+    """A parent that is going to change counts as moved; for the version that is not known yet,
+    the present one stands."""
     definition = state.definition
-    pending = {source.name.key for source in definition.sources if source.dynamic_id in changing}
+    coming = {
+        source.name.key: changing[source.dynamic_id]
+        for source in definition.sources
+        if source.dynamic_id in changing
+    }
     pins = tuple(
-        refresh.pin(plan, source) for source in definition.sources if source.name.key not in pending
+        refresh.pin(plan, source)
+        for source in definition.sources
+        if source.name.key not in coming or plan.states[source.dynamic_id or ""].build
     )
     cut = plan.cut.cut_of(plan.graph, plan.present, definition.table_id)
     facts = gather(
@@ -189,9 +217,10 @@ def _decide(
         cut=cut,
         pins=pins,
         history=lambda: context.store.history(definition.table_id, REMEMBERED),
+        coming=coming,
     )
-    facts = replace(facts, moved=facts.moved | pending)
     if facts.moved:
-        _check_columns(context.lake, definition, pins)
+        known = [pin for pin in pins if pin.name.key not in coming]
+        _check_columns(context.lake, definition, known)
     names = {source.name.key: str(source.name) for source in definition.sources}
     return decide(facts), sorted(names[key] for key in facts.moved), facts
