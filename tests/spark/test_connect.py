@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import dynamic_tables as dt
-from dynamic_tables.lake import embedded
+from dynamic_tables.lake import differing, embedded
 from oracle import bag
 
 pytestmark = pytest.mark.spark
@@ -120,3 +120,14 @@ def test_another_version_is_refused(
         dt.connect(spark=shared.spark, store="sqlite:///x.db")
     assert caught.value.reason is dt.Reason.VERSION_UNTESTED
     assert "9.9.9" in str(caught.value)
+
+
+def test_another_signature_is_refused(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A method of the same name would fail in the first refresh only."""
+    monkeypatch.setattr(differing, "TOLD_BY_FEED", (*differing.TOLD_BY_FEED, "boolean"))
+    with pytest.raises(dt.SetupError) as caught:
+        dt.connect(spark=shared.spark, store="sqlite:///x.db")
+    assert caught.value.reason is dt.Reason.VERSION_UNTESTED
+    assert "changesToBatchDF takes (org.apache.spark.sql.delta.DeltaLog,long," in str(caught.value)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 from builders import build, definition, pin
@@ -13,6 +14,7 @@ from dynamic_tables.compiler.refused import unfaithful
 from dynamic_tables.definition import Column
 from dynamic_tables.model import Strategy
 from dynamic_tables.refresh.decide import Facts, decide
+from dynamic_tables.refresh.facts import gather
 
 TABLE = replace(
     definition("metrics", reads=("orders",)),
@@ -86,3 +88,16 @@ def test_the_plan_is_not_made_when_nothing_moved() -> None:
         raise AssertionError
 
     assert decide(replace(QUIET, plan=never)).reason == "NOT_MOVED"
+
+
+def test_sizes_are_looked_up_once() -> None:
+    """Every rule that weighs asks for them."""
+    asked: list[object] = []
+    lake: Any = SimpleNamespace(sizes=lambda *given: asked.append(given), plan_of=lambda _: PLAN)
+    standing: Any = SimpleNamespace(version=0)
+    facts = gather(
+        lake, TABLE, build=None, standing=standing, cut=BUILT.cut, pins=(pin("orders", 1),)
+    )
+    assert not asked
+    assert facts.sizes() is facts.sizes()
+    assert len(asked) == 1

@@ -24,6 +24,10 @@ from dynamic_tables.reasons import Reason
 
 Action = dict[str, Any]  # an `add` of Delta's log
 CHANGE_FEED = f"{DELTA}.commands.cdc.CDCReader"
+TOLD_BY_FEED = (  # what `changesToBatchDF` takes
+    f"{DELTA}.DeltaLog", "long", "long", "org.apache.spark.sql.SparkSession",
+    "scala.Option", "scala.Option", "boolean", "scala.Option",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -174,4 +178,4 @@ def _rows(session: SparkSession, location: str, version: int, files: Sequence[Ac
 
 
 def try_internals(session: SparkSession) -> None:
-    jvm.static(session, CHANGE_FEED, "changesToBatchDF")
+    jvm.check_signature(session, CHANGE_FEED, "changesToBatchDF", TOLD_BY_FEED)

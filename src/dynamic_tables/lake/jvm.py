@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from py4j.java_gateway import JavaClass
+from py4j.protocol import Py4JError
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
@@ -45,6 +46,18 @@ def java_class(spark: SparkSession, name: str) -> Java:
 def static(spark: SparkSession, class_name: str, method: str) -> Java:
     """A static method, or a method of a Scala object."""
     return _static(packages(spark)._gateway_client, class_name, method)
+
+
+def check_signature(
+    spark: SparkSession, class_name: str, method: str, parameters: Sequence[str]
+) -> None:
+    """Py4JError if no static method takes these: which one is meant is found out by its call."""
+    load = static(spark, "py4j.reflection.ReflectionUtil", "classForName")
+    wrapped = static(spark, "scala.collection.immutable.ArraySeq", "unsafeWrapArray")
+    methods = wrapped(load(class_name).getMethods()).mkString(" ")
+    found = re.findall(rf"[.]{re.escape(method)}[(]([^)]*)[)]", methods)
+    if ",".join(parameters) not in found:
+        raise Py4JError(f"{class_name}.{method} takes ({') or ('.join(found)})")
 
 
 @lru_cache(maxsize=64)
