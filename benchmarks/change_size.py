@@ -169,8 +169,9 @@ class Cell:
         if way not in self.found:
             return ""
         measured = self.found[way]
-        chosen = f" {', '.join(dict.fromkeys(self.chosen))}" if way == "refresh" else ""
-        return f"{self.base / measured.median:.1f}{chosen} ({measured.jobs[0]})"
+        chosen = ", ".join(dict.fromkeys(self.chosen)) if way == "refresh" else ""
+        words = (f"{self.base / measured.median:.1f}", chosen, f"({measured.jobs[0]})")
+        return " ".join(filter(None, words))
 
     @property
     def _ways(self) -> dict[str, float]:
