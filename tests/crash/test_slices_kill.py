@@ -32,7 +32,8 @@ from dynamic_tables.store import Claimant
 pytestmark = pytest.mark.spark
 
 AS_COORDINATOR = (Step.INTENDED, *SliceStep, Step.LOCKED, Step.COMMITTED)
-PAUSED = (Step.INTENDED, *(step for step in SliceStep if step is not SliceStep.CLEARED))
+LATE = (Step.LOCKED, Step.COMMITTED, Step.REGISTERED, Step.RECORDED)
+PAUSED = (Step.INTENDED, *SliceStep, *LATE)
 AS_WORKER = (SliceStep.CLAIMED, SliceStep.WRITTEN, SliceStep.COMPLETED)
 FEW = (SliceStep.KEYS_STAGED, SliceStep.SHARED, SliceStep.WRITTEN, SliceStep.GATHERED)
 # How far the refresh is when a worker goes on that was stopped: open, committed, over.
@@ -53,7 +54,7 @@ def make_lake(
             url = ""
             if store == "postgresql":
                 url = request.getfixturevalue("postgres").new_database()
-            return opened.enter_context(sliced_lake(folder, size=size, store=url))
+            return opened.enter_context(sliced_lake(folder, size=size, store=url, lock_wait_s=2))
 
         yield make
 
@@ -106,18 +107,30 @@ def test_coordinators_are_succeeded_at_every_step(
 @pytest.mark.soak
 @STORES
 def test_paused_coordinators_are_overtaken(make_lake: MakeLake, store: str) -> None:
-    """SIGSTOP until claims expire, then SIGCONT: the successor's result stands."""
+    """SIGSTOP until claims expire, then SIGCONT: the successor's result stands. Who is about to
+    commit keeps the table's lock meanwhile, and makes the one commit of its number."""
     lake = make_lake(len(PAUSED), store)
     tables, plan = lake.tables, {f"t{n}": step for n, step in enumerate(PAUSED)}
+    locked = f"t{PAUSED.index(Step.LOCKED)}"
+    definition = tables.show(locked).definition
+    stood = tables.lake.standing(definition).sequence
     lake.change()
     victim = start_victim(lake.folder, "stop", plan, lake.environment())
     wait_until_stopped(victim)
     lake.change()
     deadline = time.monotonic() + PATIENCE_S
-    while not tables.refresh(on_error="report").ok:
-        assert time.monotonic() < deadline, "claims did not expire"
+    while not (report := tables.refresh(*(plan.keys() - {locked}), on_error="report")).ok:
+        assert time.monotonic() < deadline, report
         time.sleep(0.5)
+    held = tables.refresh(locked, on_error="report")[locked]
+    assert (held.reason, tables.lake.standing(definition).sequence) == ("HELD", stood)
+    assert "has been committing" in (held.error or "")
+    begun = tables.store.intent(definition.table_id)
+    assert begun is not None
     overtaken(lake, victim)
+    done = {record.sequence: record for record in tables.history(locked) if record.version}
+    assert (begun.sequence, done[begun.sequence].cut) == (stood + 1, begun.cut)
+    assert (done[begun.sequence].reason, done[begun.sequence].slices) == ("RECOVERED", 2)
 
 
 def test_a_worker_that_dies_loses_its_slice_only(make_lake: MakeLake) -> None:
