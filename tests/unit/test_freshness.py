@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from builders import state as make_state
 from dynamic_tables.definition import Source
 from dynamic_tables.errors import DynamicTablesError, Held
 from dynamic_tables.graph import Graph
+from dynamic_tables.model import Cut, Intent
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.freshness import Observer
 from dynamic_tables.refresh.numbered import NumberedCommits
@@ -83,9 +85,11 @@ def test_what_is_known_to_be_unread_is_not_looked_up_again() -> None:
 def test_who_lost_the_claim_takes_no_number() -> None:
     """The successor may be about to use it."""
     store = SimpleNamespace(heartbeat=lambda _claim: False)
-    context: Any = SimpleNamespace(store=store, lake=None, owner="me")
+    lake = SimpleNamespace(commit_lock=lambda _definition: nullcontext(), faults=())
+    context: Any = SimpleNamespace(store=store, lake=lake, owner="me")
     claim: Any = SimpleNamespace(token=1)
-    intent: Any = SimpleNamespace(sequence=7)
+    cut = Cut(versions={}, instant=NOW)
+    intent = Intent(table_id="id-t", sequence=7, refresh_id="r", cut=cut, pins=(), fingerprint="f")
     area: Any = SimpleNamespace(fence=lambda *_: pytest.fail("it was committed"))
     commits = NumberedCommits(context, claim, lambda _step: None)
     with pytest.raises(Held) as caught:
