@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 from harness import PATIENCE_S, run_victim, start_victim, wait_until_stopped
-from sliced import AnyStep, SlicedLake, overtaken, sliced_lake
+from sliced import AnyStep, SlicedLake, overtaken, slice_worker, sliced_lake
 from victim import EXPIRES_S
 
 from dynamic_tables.asking import _at_one_cut
@@ -30,6 +30,7 @@ from postgres import Postgres
 pytestmark = pytest.mark.spark
 LONG = pytest.mark.timeout(1800)  # four JVMs, which others may keep waiting
 
+SKEWED = str(Path(__file__).with_name("skewed.py"))
 PROGRAM = str(Path(sys.executable).with_name("dynamic-tables"))
 WORKERS = 2
 SLICES = 6  # so many that no worker has computed all of them before the other comes
@@ -58,15 +59,19 @@ def free_port() -> int:
 
 
 @contextmanager
-def working(lake: SlicedLake, **settings: object) -> Generator[dict[int, WorkerProcess]]:
-    """Workers on the lake, by process id, as soon as they are counted."""
+def working(
+    lake: SlicedLake, *, hours: Sequence[int] = (0,) * WORKERS, **settings: object
+) -> Generator[dict[int, WorkerProcess]]:
+    """Workers on the lake, by process id, as soon as they are counted. The clocks of their hosts
+    are so many hours off."""
     environment = lake.environment(lake=lake.folder, jvm="quick", poll_s=0.2, **settings)
     started: dict[int, WorkerProcess] = {}
     try:
-        for _ in range(WORKERS):
+        for wrong in hours:
             port = free_port()
+            program = [PROGRAM] if not wrong else [sys.executable, SKEWED, str(wrong), PROGRAM]
             process = subprocess.Popen(
-                [PROGRAM, "worker", "--metrics-port", str(port)],
+                [*program, "worker", "--metrics-port", str(port)],
                 env=environment,
                 cwd=lake.folder,
                 stderr=subprocess.DEVNULL,
@@ -209,4 +214,54 @@ def test_a_worker_is_killed_with_its_slice(url: str, tmp_path: Path) -> None:
         with observing(observer):
             [record] = lake.tables.refresh("t0").records
         assert (record.strategy, record.outcome) == ("keys", "done")
+        lake.check()
+
+
+@LONG
+@pytest.mark.soak
+@pytest.mark.parametrize("step", [SliceStep.CLAIMED, SliceStep.WRITTEN, SliceStep.COMPLETED])
+def test_coordinator_and_worker_are_killed_together(
+    url: str, tmp_path: Path, step: SliceStep
+) -> None:
+    """Both die with a slice in hand: a third one completes the cut, and no slice twice."""
+    flags = {"claim_expires_s": EXPIRES_S, "lock_wait_s": 2, "retry_s": 0.5}
+    with sliced_lake(tmp_path / "lake", size=1, store=url, **flags) as lake:
+        lake.change()
+        plan = {"t0": SliceStep.SHARED}
+        with slice_worker(lake, "python", step) as worker:
+            coordinator = start_victim(lake.folder, "wait", plan, lake.environment())
+            worker.wait(PATIENCE_S)
+        coordinator.kill()
+        coordinator.wait(PATIENCE_S)
+        assert (worker.returncode, coordinator.returncode) == (-signal.SIGKILL,) * 2
+        done = [item.slice_no for item in lake.tables.store.subtasks() if item.result]
+        assert len(done) == (1 if step is SliceStep.COMPLETED else 0)
+        lake.change()
+        with working(lake, hours=(0,), **flags):
+            succeeded(lake, ["t0"])
+        check_succeeded(lake, ["t0"])
+        lake.check()
+
+
+@LONG
+@pytest.mark.soak
+def test_workers_whose_clocks_are_hours_apart(url: str, tmp_path: Path) -> None:
+    """An hour behind and an hour ahead: they share a refresh, and succeed one that died, as if
+    all had one clock; history has the store's time."""
+    flags = {"claim_expires_s": EXPIRES_S, "lock_wait_s": 2, "retry_s": 0.5}
+    with (
+        sliced_lake(tmp_path / "lake", size=1, store=url, **flags) as lake,
+        working(lake, hours=(-1, 1), **flags),
+    ):
+        tables, store = lake.tables, lake.tables.store
+        began = store.now()
+        lake.change()
+        run_victim(lake.folder, "python", {"t0": SliceStep.SHARED}, lake.environment())
+        lake.change()
+        succeeded(lake, ["t0"])
+        check_succeeded(lake, ["t0"])
+        for record in tables.history("t0")[:2]:
+            assert began <= record.started_at <= store.now()
+            assert record.cut is not None
+            assert record.cut.instant <= store.now()
         lake.check()
