@@ -20,6 +20,7 @@ from victim import EXPIRES_S
 
 import dynamic_tables as dt
 from dynamic_tables.lake.base import Standing
+from dynamic_tables.model import Intent
 from dynamic_tables.steps import Step
 from postgres import Postgres
 
@@ -66,6 +67,17 @@ class Lake:
             time.sleep(EXPIRES_S / 4)
             worker.drain()
 
+    def keeps_others_away(self, name: str) -> Intent:
+        """Whoever tries to refresh the table is told that somebody is about to commit to it; what
+        that one has begun stays open."""
+        table_id = self.tables.show(name).definition.table_id
+        record = self.tables.refresh(name, on_error="report")[name]
+        assert (record.outcome, record.reason) == ("failed", "HELD")
+        assert "has been committing" in (record.error or "")
+        intent = self.tables.store.intent(table_id)
+        assert intent is not None
+        return intent
+
     def _is_open(self, name: str) -> bool:
         state, store = self.tables.show(name), self.tables.store
         key = state.definition.table_id
@@ -96,6 +108,8 @@ def lake(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_a_stopped_worker_wakes_up_and_changes_nothing(lake: Lake) -> None:
     """But where it was about to commit on local disk, nobody else can until it goes on; and what it
     commits then is the cut that its successor would have completed."""
+    locked = f"t{STEPS.index(Step.LOCKED)}"
+    stood = lake.standing([locked])[locked]
     lake.change()
     victim = lake.victim("stop")
     wait_until_stopped(victim)
@@ -103,6 +117,8 @@ def test_a_stopped_worker_wakes_up_and_changes_nothing(lake: Lake) -> None:
     free = [f"t{n}" for n, step in enumerate(STEPS) if step is not Step.LOCKED]
     lake.succeed(free)
     check_lake(lake.tables, *free)
+    begun = lake.keeps_others_away(locked)
+    assert lake.standing([locked])[locked] == stood
     before = lake.standing(free)
     victim.send_signal(signal.SIGCONT)
     output, _ = victim.communicate(timeout=PATIENCE_S)
@@ -111,6 +127,9 @@ def test_a_stopped_worker_wakes_up_and_changes_nothing(lake: Lake) -> None:
     assert lake.standing(free) == before
     lake.tables.refresh()
     check_lake(lake.tables)
+    done = {r.sequence: r.cut for r in lake.tables.history(locked) if r.version}
+    assert (begun.sequence, done[begun.sequence]) == (stood.sequence + 1, begun.cut)
+    assert lake.standing([locked])[locked].sequence == stood.sequence + 2  # then the newest cut
 
 
 @pytest.mark.soak
