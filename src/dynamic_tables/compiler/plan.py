@@ -75,6 +75,7 @@ class Folding:
     parts: str  # SQL: what every changed group gains and loses
     partials: str  # SQL: the same as rows to be stored
     keys: str  # SQL: the groups that need their rows
+    grows: bool  # no group needs its rows as long as rows only come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,11 +251,12 @@ class DeltaPlan:
             parts = self.merging.parts(*self._deltas(now))
             if parts is None:
                 return None
-            writer = Emitter(self.dialect, now.leaves)
+            writer, partials = Emitter(self.dialect, now.leaves), Partials(self.merging)
             return Folding(
                 parts=parts,
-                partials=Partials(self.merging).rows(writer, tables.parts, types),
-                keys=Partials(self.merging).needing(tables.parts, types),
+                partials=partials.rows(writer, tables.parts, types),
+                keys=partials.needing(tables.parts, types),
+                grows=_is_monotone(self.merging.aggregate.child) and partials.has_room(types),
             )
 
         return self._once(("fold", tables, frozenset(types.items())), now, write)

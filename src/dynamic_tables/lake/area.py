@@ -26,6 +26,7 @@ from dynamic_tables.lake.measure import Meter
 from dynamic_tables.lake.pins import column_change, pin_of, schema_changed
 from dynamic_tables.lake.slices import SparkSlicer
 from dynamic_tables.lake.slicing import Affected
+from dynamic_tables.lake.transaction import Written
 from dynamic_tables.model import Pin, Strategy, Work
 from dynamic_tables.names import quote
 from dynamic_tables.options import RefreshMode
@@ -55,7 +56,7 @@ class SparkArea:
         self._session = session
         self._meter = Meter(session, label)
         self._holder = Holder(session)
-        self._kept: Kept | None = None
+        self._kept: Kept | Written | None = None
         self._compare: Callable[[int], bool] | None = None  # with another version of what is stored
         self._replaced_rows: int | None = None
         self._cardinality_ratio: float | None = None
@@ -175,10 +176,10 @@ class SparkArea:
             compared += 1
 
     def _applied(self, definition: Definition, stamp: Stamp) -> bool:
-        if self._kept is None or not self._kept.held.size:  # any more, now that groups are whole
+        if self._kept is None or not self._kept.size:  # any more, now that groups are whole
             self.fence(definition, stamp)
             return True
-        if self._kept.only_inserts:
+        if isinstance(self._kept, Written) or self._kept.only_inserts:
             self._replaced_rows = 0
         return committing.apply_difference(
             self._session,
@@ -205,7 +206,7 @@ class SparkArea:
     def keep(self, difference: DataFrame) -> int:
         """Hold on to what differs, for `apply_difference`; its number of rows."""
         self._kept = self._holder.keep(difference)
-        return self._kept.held.size
+        return self._kept.size
 
     def maintenance(self, definition: Definition, plan: DeltaPlan, moves: Moves) -> Maintenance:
         """The rows of a table, whatever is stored of them."""

@@ -26,7 +26,9 @@ from dynamic_tables.lake.holding import Holder, Kept
 from dynamic_tables.lake.log import RENAMING_OPERATIONS
 from dynamic_tables.lake.plans import moved_names, same_types
 from dynamic_tables.lake.pruning import Pruning
+from dynamic_tables.lake.sessions import small_queries
 from dynamic_tables.lake.skipping import Wanted
+from dynamic_tables.lake.transaction import Written, write_ahead
 from dynamic_tables.model import Pin, Strategy
 from dynamic_tables.names import quote
 from dynamic_tables.reasons import Reason
@@ -45,7 +47,7 @@ class Found:
     """What became of the changes, and the rows by which the table is to differ."""
 
     delta: Delta
-    kept: Kept | None = None
+    kept: Kept | Written | None = None
 
 
 class Changes:
@@ -195,6 +197,34 @@ class Changes:
             return False
         self.cardinality_ratio = min(1.0, affected.size / stored)
         return allowed is not None and self.cardinality_ratio > allowed
+
+    def _rows_only_come(self) -> bool:
+        """Whether the logs of the sources tell that rows came and nothing else happened."""
+        extents = self._extents().values()
+        hidden = (source.hidden for source in self._definition.sources)
+        return (
+            not self._moves.clock_moved
+            and not self._compares_files
+            and all(extent.only_adds and not extent.by_files for extent in extents)
+            and not any(h is not None and h.in_parts is not None for h in hidden)
+        )
+
+    def _written(self, strategy: Strategy, rows: DataFrame) -> Found | None:
+        """Rows that only come are written while they are computed; what is left is the commit.
+
+        None: they cannot be written like this.
+        """
+        few = self._reads_few()
+        with small_queries(self._session, applies=few, rows=self._holder.changed_rows):
+            written = write_ahead(
+                self._session,
+                self._definition.location,
+                rows,
+                partial=self._definition.in_parts is not None,
+            )
+        if written is None:
+            return None
+        return Found(Delta(strategy=strategy, changes=written.size), written)
 
     def _found(self, strategy: Strategy, difference: DataFrame, *, of_few: bool = False) -> Found:
         kept = self._holder.keep(difference, of_few=of_few)

@@ -61,7 +61,7 @@ def in_order(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
 def apply_difference(
     session: SparkSession,
     definition: Definition,
-    kept: Kept,
+    kept: Kept | transaction.Written,
     stamp: Stamp,
     newest: Callable[[], int],
 ) -> bool:
@@ -70,12 +70,16 @@ def apply_difference(
     `newest` tells the version that stands now. False: nothing was written, because parts of groups
     are known by their places, and files were rewritten; by their values, others would be taken.
     """
-    partial = definition.in_parts is not None
-    with small_queries(session, applies=kept.held.is_local, rows=kept.held.size):
+    partial, place = definition.in_parts is not None, definition.location
+    if isinstance(kept, transaction.Written):
+        if not transaction.append_written(session, place, kept, stamp, partial=partial):
+            _numbered(kept.rows, stamp).mode("append").save(place)
+        return True
+    with small_queries(session, applies=kept.held.is_local, rows=kept.size):
         if kept.only_inserts:
             new = in_one_file(bags.inserted(kept.held.frame), kept)
-            if not transaction.append(session, definition.location, new, stamp, partial=partial):
-                _numbered(new, stamp).mode("append").save(definition.location)
+            if not transaction.append(session, place, new, stamp, partial=partial):
+                _numbered(new, stamp).mode("append").save(place)
         elif not _replaced(session, definition, kept, stamp):
             if partial and newest() != stamp.base:
                 return False

@@ -29,6 +29,10 @@ class Kept:
     def only_inserts(self) -> bool:
         return self.goes == 0
 
+    @property
+    def size(self) -> int:
+        return self.held.size
+
 
 class Holder:
     """Computes frames, and holds small ones in the driver, others in the executors."""

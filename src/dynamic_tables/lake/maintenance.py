@@ -12,10 +12,11 @@ from dynamic_tables.compiler.emit import WEIGHT
 from dynamic_tables.compiler.plan import Situation
 from dynamic_tables.errors import InternalError
 from dynamic_tables.lake import bags, holding
+from dynamic_tables.lake.base import Delta
 from dynamic_tables.lake.by_group import GroupChanges
 from dynamic_tables.lake.changes import Found, nothing, of_keys
 from dynamic_tables.lake.deltas import KEYS, SparkLeaves
-from dynamic_tables.lake.holding import is_empty
+from dynamic_tables.lake.holding import Kept, is_empty
 from dynamic_tables.lake.slicing import Affected
 from dynamic_tables.model import Strategy
 from dynamic_tables.reasons import Reason
@@ -84,6 +85,11 @@ class Maintenance(GroupChanges):
         changes = self._plan.changes(now)
         if changes is None:
             return nothing(strategy)
+        if strategy is Strategy.APPEND and self._rows_only_come():
+            new = self._typed(changes)
+            found = self._written(strategy, self._in_few_files(new))
+            if found is not None:
+                return found
         held = self._holder.held(bags.netted(self._typed(changes, WEIGHT)))
         if not held.size:
             return nothing(strategy)
@@ -91,15 +97,20 @@ class Maintenance(GroupChanges):
         goes = not is_empty(net.where(F.col(WEIGHT) < 0))
         if strategy is Strategy.APPEND and goes:
             strategy = Strategy.ROWS
-        found = self._found(strategy, bags.applied(net, self._stored() if goes else None))
+        kept = self._holder.keep(bags.applied(net, self._stored() if goes else None))
         if goes:
-            self._check_present(found)
-        return found
+            self._check_present(kept)
+        return Found(Delta(strategy=strategy, changes=kept.size), kept)
 
-    def _check_present(self, found: Found) -> None:
+    def _in_few_files(self, rows: DataFrame) -> DataFrame:
+        """Few rows of many tasks would be as many files, which cost every reader."""
+        if not self._holder.expects_few:
+            return rows
+        return rows.coalesce(1) if self._reads_few() else rows.hint("rebalance")
+
+    def _check_present(self, kept: Kept) -> None:
         """A row that goes must be there, as often as it goes."""
-        assert found.kept is not None
-        if not is_empty(found.kept.held.frame.where(F.col(bags.HERE) < 0)):
+        if not is_empty(kept.held.frame.where(F.col(bags.HERE) < 0)):
             raise InternalError(
                 "rows are to be deleted that the stored table does not have",
                 reason=Reason.INTERNAL,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -53,6 +54,61 @@ def append(
                 added = _with_tags(session, added, PARTIAL)
             _commit(session, transaction, added, stamp, _writing(session, "Append"))
     return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Rows that come to a table, in files that nobody sees before they are committed."""
+
+    rows: DataFrame  # of which they were made
+    size: int
+    files: list[Java]
+    transaction: Java
+    metadata: Java  # of the table, as it was written for
+
+
+def write_ahead(
+    session: SparkSession, location: str, rows: DataFrame, *, partial: bool = False
+) -> Written | None:
+    """Write rows that are to be added, while they are computed; None: not like this.
+
+    The table as it was last seen will do: the commit looks at all that came after it.
+    """
+    with jvm.active(session):
+        log = snapshots.delta_log_by_path(session, location)
+        snapshot = snapshots.known_snapshot(session, log)
+        if not _fits(rows, snapshot):
+            return None
+        transaction = log.startTransaction(jvm.some(session, None), jvm.some(session, snapshot))
+        files = [*jvm.items(transaction.writeFiles(rows._jdf))]
+        counts = [jvm.option(file.numLogicalRecords()) for file in files]
+        told = [count for count in counts if count is not None]
+        if len(told) < len(counts):  # somebody turned statistics off
+            return None
+        return Written(
+            rows=rows,
+            size=sum(told),
+            files=_with_tags(session, files, PARTIAL) if partial else files,
+            transaction=transaction,
+            metadata=snapshot.metadata(),
+        )
+
+
+def append_written(
+    session: SparkSession, location: str, written: Written, stamp: Stamp, *, partial: bool = False
+) -> bool:
+    """Commit them. If the table was altered meanwhile, they are written once more."""
+    with jvm.active(session):
+        log = snapshots.delta_log_by_path(session, location)
+        snapshot = snapshots.newest_snapshot(session, log)
+        if (snapshots.transaction_version(snapshot, stamp.table_id) or 0) >= stamp.sequence:
+            return True
+        if snapshot.metadata().equals(written.metadata):
+            written.transaction.readTxn().addOne(stamp.table_id)
+            operation = _writing(session, "Append")
+            _commit(session, written.transaction, [*written.files], stamp, operation)
+            return True
+    return append(session, location, written.rows, stamp, partial=partial)
 
 
 def overwrite(session: SparkSession, location: str, rows: DataFrame, stamp: Stamp) -> bool:
