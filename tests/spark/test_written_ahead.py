@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import dynamic_tables as dt
-from dynamic_tables.lake import transaction
+from dynamic_tables.lake import holding, transaction
+from dynamic_tables.lake.changes import Changes
 from dynamic_tables.steps import AnyStep, Step, observing
 from oracle import check
 
@@ -136,17 +137,98 @@ def test_a_refresh_that_fails_leaves_its_files_unseen(lake: dt.DynamicTables, na
     check(lake, f"{name}_ahead")
 
 
-def test_a_sum_that_may_overflow_is_looked_at_first(
-    lake: dt.DynamicTables, written: list[int]
+def streamed(tables: dt.DynamicTables, folder: Path, mode: str) -> None:
+    """What has come to `told` until now, counted into `counts` by a stream."""
+    counts = tables.spark.readStream.table("told").groupBy("k").count()
+    written = counts.writeStream.format("delta").outputMode(mode)
+    written = written.option("checkpointLocation", str(folder)).trigger(availableNow=True)
+    written.toTable("counts").awaitTermination()
+
+
+def test_a_stream_that_writes_all_its_result_replaces_rows(
+    lake: dt.DynamicTables, written: list[int], tmp_path: Path
 ) -> None:
-    """Spark gives NULL for a sum of decimals that has no room; then the group needs its rows."""
-    lake.sql(f"CREATE TABLE full_decimals (k INT, v DECIMAL(38, 0)) USING delta {FEED}")
-    lake.sql("INSERT INTO full_decimals VALUES (1, 1)")
+    """Its commits call themselves like those of streams that append."""
+    lake.sql(f"CREATE TABLE counts (k INT, count BIGINT) USING delta {FEED}")
+    lake.sql("CREATE TABLE told (k INT) USING delta")
+    lake.sql("INSERT INTO told VALUES (1), (1), (2)")
+    streamed(lake, tmp_path / "checkpoint", "complete")
+    lake.create("shown", "SELECT k, count FROM counts WHERE count > 0")
     lake.create(
-        "of_full", "SELECT k, count(*) AS n, sum(v) AS s FROM full_decimals GROUP BY k",
+        "highest", "SELECT k % 2 AS odd, count(*) AS n, max(count) AS most FROM counts GROUP BY 1",
         storage="MERGE_ON_READ",
     )  # fmt: skip
-    lake.sql("INSERT INTO full_decimals VALUES (1, 2), (2, 5)")
-    assert lake.refresh("of_full")["of_full"].strategy == "fold"
+    lake.sql("INSERT INTO told VALUES (1), (3)")
+    streamed(lake, tmp_path / "checkpoint", "complete")
+    lake.refresh("shown", "highest")
     assert written == []
-    check(lake, "of_full")
+    check(lake, "shown", "highest")
+
+
+@pytest.mark.parametrize(("name", "strategy"), [("folded", "fold"), ("added", "rows")])
+def test_a_log_that_tells_wrongly_is_not_believed(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, name: str, strategy: str
+) -> None:
+    lake.sql("INSERT INTO come VALUES (2, 22)")
+    lake.refresh()
+    lake.sql("DELETE FROM come WHERE v = 22")
+    monkeypatch.setattr(Changes, "_rows_only_come", lambda _: True)
+    assert lake.refresh(f"{name}_ahead")[f"{name}_ahead"].strategy == strategy
+    check(lake, f"{name}_ahead")
+
+
+def test_many_rows_of_a_join_are_written_by_many_tasks(
+    lake: dt.DynamicTables, written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides grow; few of the changes make many rows."""
+    monkeypatch.setattr(holding, "SMALL_CHANGES", 10)
+    lake.sql(f"CREATE TABLE sides (k INT, w INT) USING delta {FEED}")
+    lake.sql("INSERT INTO sides SELECT id % 3, id FROM range(30)")
+    pairs = "SELECT c.k, c.v, s.w FROM come c JOIN sides s ON c.k <=> s.k"
+    lake.create("pairs", pairs, partitioned_by="k")
+    lake.create(
+        "pairs_folded", f"SELECT k, v, count(*) AS n, max(w) AS m FROM ({pairs}) GROUP BY k, v",
+        storage="MERGE_ON_READ", partitioned_by="k",
+    )  # fmt: skip
+    lake.sql("INSERT INTO come SELECT id % 3, id FROM range(60)")
+    lake.sql("INSERT INTO sides VALUES (1, 100), (2, 200), (NULL, 300)")
+    strategies = {r.table.name: r.strategy for r in lake.refresh("pairs", "pairs_folded").records}
+    assert strategies == {"pairs": "append", "pairs_folded": "fold"}
+    assert len(written) == 2
+    assert min(written) > 10
+    check(lake, "pairs", "pairs_folded")
+
+
+def test_without_statistics_nobody_could_tell_how_many_were_written(
+    lake: dt.DynamicTables, written: list[int]
+) -> None:
+    lake.refresh()
+    written.clear()
+    lake.sql("INSERT INTO come VALUES (8, 8)")
+    lake.spark.conf.set("spark.databricks.delta.stats.collect", "false")
+    try:
+        lake.refresh("added_ahead", "folded_ahead")
+    finally:
+        lake.spark.conf.unset("spark.databricks.delta.stats.collect")
+    assert written == [-1, -1]
+    check(lake, "added_ahead", "folded_ahead")
+
+
+def test_a_sum_that_overflows_is_looked_at(lake: dt.DynamicTables, written: list[int]) -> None:
+    """Without ANSI Spark gives NULL for a sum of decimals that has no room; the next rows may bring
+    it back, and only the group's rows tell its value then."""
+    lake.spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        lake.sql(f"CREATE TABLE full_decimals (k INT, v DECIMAL(38, 0)) USING delta {FEED}")
+        lake.sql("INSERT INTO full_decimals VALUES (1, 1)")
+        lake.create(
+            "of_full", "SELECT k, count(*) AS n, sum(v) AS s FROM full_decimals GROUP BY k",
+            storage="MERGE_ON_READ",
+        )  # fmt: skip
+        most = "9" * 38
+        lake.sql(f"INSERT INTO full_decimals VALUES (1, {most}), (1, {most}), (2, 5)")
+        assert lake.refresh("of_full")["of_full"].strategy == "fold"
+        assert written == []
+        check(lake, "of_full")
+    finally:
+        lake.spark.conf.unset("spark.sql.ansi.enabled")

@@ -13,7 +13,7 @@ import pytest
 from dynamic_tables.lake import commit_files
 from dynamic_tables.lake.base import Commit
 from dynamic_tables.lake.extent import Extent, extent_of
-from dynamic_tables.lake.log import commits_between, only_adds, only_removes
+from dynamic_tables.lake.log import commits_between, only_removes
 
 MB = 2**20
 CLOCK = count()  # two writes may be in the same tick of the disk's
@@ -24,34 +24,60 @@ def merged(**rows: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("operation", "metrics", "adds", "removes"),
+    ("operation", "metrics", "removes"),
     [
-        ("WRITE", {"numOutputRows": "3"}, True, False),
-        ("STREAMING UPDATE", {}, True, False),
-        ("UPDATE", {"numUpdatedRows": "1"}, False, False),
-        ("DELETE", {"numDeletedRows": "1"}, False, True),
-        ("MERGE", merged(updated=0, deleted=0, inserted=3), True, False),
-        ("MERGE", merged(updated=0, deleted=2, inserted=0), False, True),
-        ("MERGE", merged(updated=1, deleted=0, inserted=0), False, False),
-        ("MERGE", {}, False, False),
-        ("RESTORE", {}, False, False),
+        ("WRITE", {"numOutputRows": "3"}, False),
+        ("UPDATE", {"numUpdatedRows": "1"}, False),
+        ("DELETE", {"numDeletedRows": "1"}, True),
+        ("MERGE", merged(updated=0, deleted=2, inserted=0), True),
+        ("MERGE", merged(updated=1, deleted=0, inserted=0), False),
+        ("MERGE", {}, False),
+        ("RESTORE", {}, False),
     ],
 )
-def test_one_way(operation: str, metrics: dict[str, str], adds: bool, removes: bool) -> None:
-    """What is not known may take rows away, and bring some."""
+def test_rows_that_only_go(operation: str, metrics: dict[str, str], removes: bool) -> None:
+    """What is not known may bring rows."""
     commit = Commit(version=1, operation=operation, changes_data=True, stamp=None, metrics=metrics)
-    assert (only_adds(commit), only_removes(commit)) == (adds, removes)
+    assert only_removes(commit) == removes
 
 
-def test_overwrites_do_not_only_add() -> None:
-    commit = Commit(
-        version=1, operation="WRITE", changes_data=True, stamp=None, metrics={}, replaces=True
-    )
-    assert not only_adds(commit)
-    assert not only_removes(commit)
-    still = Commit(version=1, operation="OPTIMIZE", changes_data=False, stamp=None, metrics={})
-    assert only_adds(still)
-    assert only_removes(still)
+FILE = {"path": "a", "size": 1, "dataChange": True}
+
+
+@pytest.mark.parametrize("operation", ["WRITE", "STREAMING UPDATE", "MERGE", "of another engine"])
+@pytest.mark.parametrize(
+    ("actions", "adds"),
+    [
+        ([{"add": FILE}], True),
+        ([{"add": FILE}, {"remove": {**FILE, "path": "b"}}], False),
+        ([{"remove": FILE}, {"add": {**FILE, "deletionVector": {"cardinality": 3}}}], False),
+        ([{"add": FILE | {"dataChange": False}}, {"remove": FILE | {"dataChange": False}}], True),
+        ([], True),
+    ],
+)
+def test_files_tell_whether_rows_only_come(
+    tmp_path: Path, operation: str, actions: list[dict[str, Any]], adds: bool
+) -> None:
+    assert extent(tmp_path, [did(operation, numOutputRows=1), *actions]).only_adds == adds
+
+
+@pytest.mark.parametrize(
+    ("parameters", "replaces"),
+    [
+        ({"mode": "Append"}, False),
+        ({"mode": "Overwrite"}, True),
+        ({"outputMode": "Append"}, False),
+        ({"outputMode": "Complete"}, True),
+    ],
+)
+def test_what_is_replaced_is_not_counted(
+    tmp_path: Path, parameters: dict[str, str], replaces: bool
+) -> None:
+    """A stream in complete mode takes the place of all rows, and tells only those it wrote."""
+    info = did("STREAMING UPDATE", numOutputRows=5)
+    info["commitInfo"]["operationParameters"] = parameters
+    found = extent(tmp_path, [info, {"add": FILE}])
+    assert (found.replaced, found.rows) == (replaces, None if replaces else 5)
 
 
 def extent(folder: Path, *commits: list[dict[str, Any]]) -> Extent:

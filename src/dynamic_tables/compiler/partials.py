@@ -7,7 +7,6 @@ rows replaced.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from dynamic_tables.compiler.folds import Fold, Kind
 from dynamic_tables.compiler.functions import function_name
 from dynamic_tables.compiler.merge import (
     GONE,
+    NEEDS_ROWS,
     ODD,
     Merging,
     folding_word,
@@ -35,7 +35,6 @@ PLAIN = (
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.And, exp.Or, exp.Not, exp.Is, exp.Between,
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Coalesce, exp.Case, exp.If,
 )  # fmt: skip
-FULL_DECIMAL = re.compile(r"decimal\(38\b")
 PLAIN_FUNCTIONS = frozenset({"abs", "coalesce", "greatest", "ifnull", "least", "nullif", "nvl"})
 
 
@@ -69,8 +68,13 @@ class Partials:
         """The declared names of the columns that make a group."""
         return tuple(self.merging.declared(name) for name, _ in self.merging.aggregate.keys)
 
-    def rows(self, emitter: Emitter, parts: str, types: Mapping[str, str]) -> str:
-        """SQL: the parts as rows to be stored; columns that are made of others are left out."""
+    def rows(
+        self, emitter: Emitter, parts: str, types: Mapping[str, str], *, none_needs: bool = False
+    ) -> str:
+        """SQL: the parts as rows to be stored; columns that are made of others are left out.
+
+        Groups that need their rows are left out, too; `none_needs`: if there is one, it fails.
+        """
         said = {name: key_column(n) for n, (name, _) in enumerate(self.merging.aggregate.keys)} | {
             name: value_name(n)
             for n, (name, _) in enumerate(self.merging.aggregate.aggregates)
@@ -87,7 +91,10 @@ class Partials:
             for value in value_names(n, fold)
         )
         needs = self._needs(types)
-        return f"SELECT {', '.join(items)} FROM {parts} WHERE NOT ({needs}) AND NOT ({nothing})"
+        known = f"NOT ({needs})"
+        if none_needs:
+            known = f"CASE WHEN {needs} THEN raise_error('{NEEDS_ROWS}') ELSE TRUE END"
+        return f"SELECT {', '.join(items)} FROM {parts} WHERE {known} AND NOT ({nothing})"
 
     def needing(self, parts: str, types: Mapping[str, str]) -> str:
         """SQL: the keys of the groups that need their rows, whatever is stored of them."""
@@ -110,18 +117,6 @@ class Partials:
                 case Kind.MIN | Kind.MAX:
                     found.append(f"{gone_name(n)} IS NOT NULL")
         return " OR ".join(f"COALESCE({why}, TRUE)" for why in found)
-
-    def has_room(self, types: Mapping[str, str]) -> bool:
-        """Whether no sum of rows that only come is lost: they make no group need its rows then.
-
-        Spark gives a sum of decimals ten digits more than they have, as long as there are 38.
-        """
-        return not any(
-            fold.kind is Kind.SUM and FULL_DECIMAL.match(self.merging.type_of(name, types))
-            for (name, _), fold in zip(
-                self.merging.aggregate.aggregates, self.merging.folds, strict=True
-            )
-        )
 
     def folded(self, emitter: Emitter, stored: str, types: Mapping[str, str]) -> str:
         """SQL: one row a group, of all rows that are stored of it."""

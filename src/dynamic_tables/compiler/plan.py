@@ -75,7 +75,7 @@ class Folding:
     parts: str  # SQL: what every changed group gains and loses
     partials: str  # SQL: the same as rows to be stored
     keys: str  # SQL: the groups that need their rows
-    grows: bool  # no group needs its rows as long as rows only come
+    grown: str | None  # SQL: as `partials`, where rows only come and no group needs its own; Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,11 +252,14 @@ class DeltaPlan:
             if parts is None:
                 return None
             writer, partials = Emitter(self.dialect, now.leaves), Partials(self.merging)
+            grown = None
+            if self.dialect == "spark" and _is_monotone(self.merging.aggregate.child):
+                grown = partials.rows(writer, tables.parts, types, none_needs=True)
             return Folding(
                 parts=parts,
                 partials=partials.rows(writer, tables.parts, types),
                 keys=partials.needing(tables.parts, types),
-                grows=_is_monotone(self.merging.aggregate.child) and partials.has_room(types),
+                grown=grown,
             )
 
         return self._once(("fold", tables, frozenset(types.items())), now, write)

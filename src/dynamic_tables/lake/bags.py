@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody calls it so
 from pyspark.sql import types as T  # noqa: N812
 
 from dynamic_tables.compiler.emit import WEIGHT
+from dynamic_tables.compiler.merge import NEEDS_ROWS
 from dynamic_tables.names import RESERVED_PREFIX, quote
 
 HERE = f"{RESERVED_PREFIX}here"
@@ -258,6 +259,12 @@ def applied(net: DataFrame, stored: DataFrame | None) -> DataFrame:
     )
     wanted = (F.col(THERE) + F.col(WEIGHT)).alias(HERE)
     return _grouped(both, names, WEIGHT, THERE).select(*columns, wanted, THERE, PLACES)
+
+
+def only_come(changes: DataFrame) -> DataFrame:
+    """Signed rows of which none goes, without their signs; if one does, it fails."""
+    comes = f"CASE WHEN {WEIGHT} = 1 THEN TRUE ELSE raise_error('{NEEDS_ROWS}') END"
+    return changes.where(comes).drop(WEIGHT)
 
 
 def all_new(rows: DataFrame) -> DataFrame:

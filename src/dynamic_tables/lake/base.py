@@ -88,6 +88,7 @@ class Commit:
     stamp: Stamp | None  # None: not ours
     metrics: Mapping[str, str]
     replaces: bool = False  # an overwrite: rows went that no metric tells of
+    removes: bool = True  # a file went, or some of its rows; or nothing tells
     changed_bytes: int = 0  # of the files that its change feed is read from: the rows that changed
     read_bytes: int = 0  # of the same files: all of them, which is what is read
     read_files: int = 0

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from dynamic_tables.compiler.emit import key_column
 from dynamic_tables.compiler.joined import COMES, OLD
 from dynamic_tables.compiler.merge import NEEDS_ROWS
-from dynamic_tables.compiler.plan import Folding, Merge, Situation, Tables
+from dynamic_tables.compiler.plan import Merge, Situation, Tables
 from dynamic_tables.lake import bags, jvm, parts
 from dynamic_tables.lake.base import Delta
 from dynamic_tables.lake.changes import Changes, Found, nothing, of_keys
@@ -160,10 +160,11 @@ class GroupChanges(Changes):
         found = self._plan.fold(now, MERGED, types=self._definition.types)
         if found is None:
             return nothing(Strategy.FOLD)
-        if found.grows and self._rows_only_come():
-            grown = self._grown(found)
-            if grown is not None:
-                return grown
+        if found.grown is not None and self._rows_only_come():
+            self._holder.sql(found.parts).createOrReplaceTempView(MERGED.parts)
+            written = self._written(Strategy.FOLD, self._typed(found.grown))
+            if written is not None:
+                return written
         made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
         new = self._typed(found.partials)
         needing = self._holder.sql(found.keys)
@@ -177,12 +178,6 @@ class GroupChanges(Changes):
         near = leaves.nearby(self._stored, MERGED.keys, in_parts.keys, self._prunes_stored)
         stored = parts.of_groups(near, named, in_parts.keys)
         return self._found(Strategy.FOLD, bags.counted(new, stored))
-
-    def _grown(self, found: Folding) -> Found | None:
-        """Parts of groups that only grow need no look at them: they are written as they come."""
-        self._holder.sql(found.parts).createOrReplaceTempView(MERGED.parts)
-        new = self._typed(found.partials)
-        return self._written(Strategy.FOLD, new.coalesce(1) if self._holder.expects_few else new)
 
     def _appended(self, new: DataFrame, of: jvm.Held) -> Found:
         """Rows that only come; they are made of what is held already."""

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.compiler.emit import key_column
+from dynamic_tables.compiler.merge import NEEDS_ROWS
 from dynamic_tables.compiler.plan import DeltaPlan, Situation
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import RefreshError
@@ -212,19 +213,29 @@ class Changes:
     def _written(self, strategy: Strategy, rows: DataFrame) -> Found | None:
         """Rows that only come are written while they are computed; what is left is the commit.
 
-        None: they cannot be written like this.
+        None: they cannot be written like this, or a log told wrongly of rows that only come.
         """
         few = self._reads_few()
+        partial, place = self._definition.in_parts is not None, self._definition.location
         with small_queries(self._session, applies=few, rows=self._holder.changed_rows):
-            written = write_ahead(
-                self._session,
-                self._definition.location,
-                rows,
-                partial=self._definition.in_parts is not None,
-            )
+            try:
+                written = write_ahead(
+                    self._session, place, self._in_few_files(rows), partial=partial
+                )
+            except SPARK_FAULTS as error:
+                if NEEDS_ROWS not in str(error):
+                    raise
+                return None
         if written is None:
             return None
         return Found(Delta(strategy=strategy, changes=written.size), written)
+
+    def _in_few_files(self, rows: DataFrame) -> DataFrame:
+        """Few rows of many tasks would be as many files, which cost every reader."""
+        if not self._holder.expects_few:
+            return rows
+        adapts = self._session.conf.get("spark.sql.adaptive.enabled") == "true"
+        return rows.hint("rebalance") if adapts else rows.coalesce(1)
 
     def _found(self, strategy: Strategy, difference: DataFrame, *, of_few: bool = False) -> Found:
         kept = self._holder.keep(difference, of_few=of_few)

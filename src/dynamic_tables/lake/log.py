@@ -41,6 +41,7 @@ def commits_between(spark: SparkSession, location: str, after: int, to: int) -> 
 def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
     info: dict[str, Any] = {}
     changed: dict[str, list[dict[str, Any]]] = {}  # files that came and went, by path
+    removes = False
     fed: list[int] = []  # bytes of the files of its feed
     redefines = False
     try:
@@ -52,6 +53,7 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
             file = action.get("add") or action.get("remove") or {}
             if file.get("dataChange"):
                 changed.setdefault(file["path"], []).append(file)
+                removes = removes or "remove" in action
     except FileNotFoundError:
         return None
     read = fed or [_size(files) for files in changed.values()]
@@ -61,13 +63,20 @@ def _commit(spark: SparkSession, location: str, version: int) -> Commit | None:
         changes_data=bool(changed),
         stamp=_stamp(info.get("userMetadata")),
         metrics=info.get("operationMetrics") or {},
-        replaces=(info.get("operationParameters") or {}).get("mode") == "Overwrite",
+        replaces=_replaces(info.get("operationParameters")),
+        removes=removes,
         changed_bytes=sum(fed or map(_changed_bytes, changed.values())),
         read_bytes=sum(read),
         read_files=len(read),
         committed_at=_instant(info.get("inCommitTimestamp") or info.get("timestamp")),
         redefines=redefines,
     )
+
+
+def _replaces(parameters: Mapping[str, str] | None) -> bool:
+    """Whether a write takes the place of rows; a stream that writes all of its result does, too."""
+    told = parameters or {}
+    return told.get("mode") == "Overwrite" or told.get("outputMode") == "Complete"
 
 
 def _instant(milliseconds: int | None) -> datetime | None:
@@ -105,7 +114,8 @@ def _described(spark: SparkSession, location: str, after: int, to: int) -> tuple
             changes_data=row.operation not in NO_DATA_OPERATIONS,
             stamp=_stamp(row.userMetadata),
             metrics=row.operationMetrics or {},
-            replaces=(row.operationParameters or {}).get("mode") == "Overwrite",
+            replaces=_replaces(row.operationParameters),
+            removes=row.operation not in ADDING_OPERATIONS or _replaces(row.operationParameters),
             committed_at=row.timestamp.astimezone(UTC),
         )
         for row in rows
@@ -151,13 +161,11 @@ def changed_rows(commits: Iterable[Commit]) -> int | None:
 
 
 def only_adds(commit: Commit) -> bool:
-    """Whether a commit leaves all rows as they are that were there before it."""
-    if not commit.changes_data:
-        return True
-    if commit.operation == "MERGE":  # our own commits tell like one
-        went = (commit.metrics.get(f"numTargetRows{how}") for how in ("Updated", "Deleted"))
-        return all(number == "0" for number in went)
-    return commit.operation in ADDING_OPERATIONS and not commit.replaces
+    """Whether a commit leaves all rows as they are that were there before it.
+
+    Its files tell, whichever program wrote it, and whatever that calls its operations.
+    """
+    return not (commit.changes_data and commit.removes)
 
 
 def only_removes(commit: Commit) -> bool:

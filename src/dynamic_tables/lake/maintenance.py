@@ -86,10 +86,10 @@ class Maintenance(GroupChanges):
         if changes is None:
             return nothing(strategy)
         if strategy is Strategy.APPEND and self._rows_only_come():
-            new = self._typed(changes)
-            found = self._written(strategy, self._in_few_files(new))
-            if found is not None:
-                return found
+            come = bags.only_come(self._typed(changes, WEIGHT))
+            written = self._written(strategy, come)
+            if written is not None:
+                return written
         held = self._holder.held(bags.netted(self._typed(changes, WEIGHT)))
         if not held.size:
             return nothing(strategy)
@@ -101,12 +101,6 @@ class Maintenance(GroupChanges):
         if goes:
             self._check_present(kept)
         return Found(Delta(strategy=strategy, changes=kept.size), kept)
-
-    def _in_few_files(self, rows: DataFrame) -> DataFrame:
-        """Few rows of many tasks would be as many files, which cost every reader."""
-        if not self._holder.expects_few:
-            return rows
-        return rows.coalesce(1) if self._reads_few() else rows.hint("rebalance")
 
     def _check_present(self, kept: Kept) -> None:
         """A row that goes must be there, as often as it goes."""

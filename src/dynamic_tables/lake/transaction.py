@@ -64,7 +64,7 @@ class Written:
     size: int
     files: list[Java]
     transaction: Java
-    metadata: Java  # of the table, as it was written for
+    written_for: Java  # snapshot
 
 
 def write_ahead(
@@ -77,20 +77,17 @@ def write_ahead(
     with jvm.active(session):
         log = snapshots.delta_log_by_path(session, location)
         snapshot = snapshots.known_snapshot(session, log)
-        if not _fits(rows, snapshot):
+        counts = session.conf.get("spark.databricks.delta.stats.collect", "true") == "true"
+        if not counts or not _fits(rows, snapshot):
             return None
         transaction = log.startTransaction(jvm.some(session, None), jvm.some(session, snapshot))
         files = [*jvm.items(transaction.writeFiles(rows._jdf))]
-        counts = [jvm.option(file.numLogicalRecords()) for file in files]
-        told = [count for count in counts if count is not None]
-        if len(told) < len(counts):  # somebody turned statistics off
-            return None
         return Written(
             rows=rows,
-            size=sum(told),
+            size=sum(jvm.option(file.numLogicalRecords()) or 0 for file in files),
             files=_with_tags(session, files, PARTIAL) if partial else files,
             transaction=transaction,
-            metadata=snapshot.metadata(),
+            written_for=snapshot,
         )
 
 
@@ -103,7 +100,7 @@ def append_written(
         snapshot = snapshots.newest_snapshot(session, log)
         if (snapshots.transaction_version(snapshot, stamp.table_id) or 0) >= stamp.sequence:
             return True
-        if snapshot.metadata().equals(written.metadata):
+        if _is_defined_alike(snapshot, written.written_for):
             written.transaction.readTxn().addOne(stamp.table_id)
             operation = _writing(session, "Append")
             _commit(session, written.transaction, [*written.files], stamp, operation)
@@ -208,6 +205,12 @@ def _fits(rows: DataFrame, snapshot: Java) -> bool:
     wanted = catalog.columns_of(snapshot.metadata().schema())
     found = catalog.columns_of(rows._jdf.schema())
     return [(c.name, c.type) for c in found] == [(c.name, c.type) for c in wanted]
+
+
+def _is_defined_alike(one: Java, other: Java) -> bool:
+    """Nobody altered the table in between; else a transaction is a conflict."""
+    same_columns = one.metadata().equals(other.metadata())
+    return same_columns and one.protocol().equals(other.protocol())
 
 
 def _is_as_made(snapshot: Java) -> bool:
