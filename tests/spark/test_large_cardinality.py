@@ -31,7 +31,7 @@ def megabytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-with dt.connect(sys.argv[1], jvm="quick", memory="600m") as tables:
+with dt.connect(sys.argv[1], memory="600m") as tables:
     tables.sql(
         "CREATE TABLE facts USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         f" AS SELECT uuid() AS k, id AS v FROM range({keys})"
