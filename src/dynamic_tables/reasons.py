@@ -51,8 +51,8 @@ class Reason(StrEnum):
     SUSPENDED = "SUSPENDED"  # suspended by hand or after failures in a row
     HELD = "HELD"  # another live process refreshes this table
     TAKEN_OVER = "TAKEN_OVER"  # another process completed this refresh meanwhile
-    QUERY_FAILED = "QUERY_FAILED"  # Spark could not run the query
-    ENGINE_FAILED = "ENGINE_FAILED"  # the engine broke down: an executor, its memory, a connection
+    QUERY_FAILED = "QUERY_FAILED"  # the query or its data failed, the engine says
+    ENGINE_FAILED = "ENGINE_FAILED"  # executors, memory, network, storage, or who knows
     ENGINE_GONE = "ENGINE_GONE"  # the engine itself died: its JVM, its context, its database
     COMMIT_FAILED = "COMMIT_FAILED"  # the rows were computed but could not be committed
     SUBTASKS_LOST = "SUBTASKS_LOST"  # worker after worker vanished with the same slice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import duckdb
 import pytest
 from duck_oracle import check
 
@@ -106,6 +107,23 @@ def test_only_groups_that_need_their_rows_read_the_source(
         record = lake.refresh()["most"]
         assert (record.strategy, record.reason) == ("full", "CHANGES_FAILED")
         check(lake)
+
+
+def test_changes_that_cannot_be_read_just_now_are_read_later(
+    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage that does not answer would not answer a recomputation either, which reads more."""
+
+    def timed_out(*_args: object) -> str:
+        raise duckdb.HTTPException("HTTP Error: Timeout was reached")
+
+    lake.create("sums", "SELECT k, sum(v) AS s FROM src GROUP BY k")
+    lake.sql("INSERT INTO src VALUES (1, 6, 0.25, true)")
+    with monkeypatch.context() as patch:
+        patch.setattr(DuckLeaves, "changes", timed_out)
+        failed = lake.refresh("sums", on_error="report")["sums"]
+    assert (failed.outcome, failed.reason) == ("failed", "ENGINE_FAILED")
+    merged(lake, "sums")
 
 
 def test_auxiliary_columns_can_be_forbidden(lake: dt.DynamicTables) -> None:

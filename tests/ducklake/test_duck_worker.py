@@ -266,6 +266,21 @@ def test_a_full_disk_neither_counts_nor_hides_other_failures(tables: dt.DynamicT
     assert (tables.show("top").status, tables.show("top").failures) == (Status.SUSPENDED, 5)
 
 
+def test_a_storage_that_does_not_answer_is_asked_again(tables: dt.DynamicTables) -> None:
+    """Later with each failure, on the same data; five in a row suspend the table."""
+    insert(tables, 5)
+
+    def observer(step: Step, table: str) -> None:
+        if step is Step.PINNED and table.endswith("top"):
+            raise duckdb.IOException("IO Error: Could not read from file: Input/output error")
+
+    with observing(observer):
+        assert [wait_after_failure(tables) for _ in range(4)] == [10, 20, 40, 80]
+        assert tables.show("top").failure.reason is dt.Reason.ENGINE_FAILED  # ty: ignore
+        assert not tables.refresh("top", on_error="report").ok
+    assert (tables.show("top").status, tables.show("top").failures) == (Status.SUSPENDED, 5)
+
+
 def die(tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the engine answers nothing: its process is gone."""
 

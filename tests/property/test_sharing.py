@@ -19,6 +19,7 @@ from sqlalchemy import delete
 
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import RefreshError
+from dynamic_tables.lake import faults
 from dynamic_tables.lake.base import Commit
 from dynamic_tables.lake.slicing import Split, StagedKeys
 from dynamic_tables.model import Cut, RefreshRecord
@@ -141,14 +142,16 @@ def is_right(world: World) -> bool:
     return found.values[-1] == world.expected(GROUPED_TABLE, cut)
 
 
-def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+def breaking(
+    monkeypatch: pytest.MonkeyPatch, times: int, says: str = "no executor is left"
+) -> list[int]:
     """Let so many slices break; the numbers of those that were begun."""
     compute, begun = MemorySlicer.compute, []
 
     def broken(self: MemorySlicer, slicing: Any, slice_no: int, *rest: Any) -> Any:
         begun.append(slice_no)
         if len(begun) <= times:
-            raise OSError("no executor is left")
+            raise OSError(says)
         return compute(self, slicing, slice_no, *rest)
 
     monkeypatch.setattr(MemorySlicer, "compute", broken)
@@ -203,6 +206,20 @@ def test_slices_are_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -
     assert [(item.reason, item.error) for item in failed] == [
         ("ENGINE_FAILED", "no executor is left")
     ] * 3
+
+
+def test_slices_that_spark_could_not_read_in_time_are_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_spark(_lake: FaultyLake, error: BaseException, *, about: str) -> RefreshError:
+        return faults.told(error, about=about)
+
+    monkeypatch.setattr(FaultyLake, "told", as_spark)
+    begun = breaking(monkeypatch, 3, "java.net.SocketTimeoutException: Read timed out")
+    record, news = refreshed(context(world))
+    assert (record.outcome, record.slices) == ("done", SLICES)
+    assert len(begun) == SLICES + 3
+    assert {item.reason for item in news if item.what == "failed"} == {"ENGINE_FAILED"}
 
 
 def test_after_three_retries_the_refresh_fails_with_the_slices_error(

@@ -6,11 +6,14 @@ in a fraction of the time.
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.lake import jvm
+from dynamic_tables.lake.deltas import SparkLeaves
 from dynamic_tables.steps import Step, observing
 from oracle import bag, check
 
@@ -134,3 +137,79 @@ def test_a_chain_passes_on_only_real_changes(shared: dt.DynamicTables) -> None:
     assert [(w.rows_inserted, w.rows_deleted) for w in work] == [(2, 2), (1, 1), (0, 0)]
     assert report["c"].reason == "NET_EMPTY"
     check(shared, "a", "b", "c")
+
+
+FAILING = {
+    "divided": ("10 / v", "DIVIDE_BY_ZERO"),
+    "cast_badly": ("CAST(concat('x', t) AS INT)", "CAST_INVALID_INPUT"),
+    "raised": (
+        "CAST(IF(v = 0, raise_error('Read timed out'), 'fine') AS STRING)",
+        "Read timed out",
+    ),
+    "overflowed": ("timestamp_seconds(9223372036854775807 - v)", "long overflow"),
+    "of_sql": ("ratio(v)", "DIVIDE_BY_ZERO"),
+    "looked_up": ("(SELECT t FROM numbers n WHERE n.v < 2)", "SCALAR_SUBQUERY_TOO_MANY_ROWS"),
+    "folded": ("sum(10 / v) OVER (PARTITION BY t)", "DIVIDE_BY_ZERO"),
+}
+
+
+def test_what_the_query_fails_for_is_its_own_fault(shared: dt.DynamicTables) -> None:
+    """It is not tried again on the same data."""
+    shared.sql("CREATE TABLE numbers (v INT, t STRING) USING delta")
+    shared.sql("INSERT INTO numbers VALUES (0, 'a'), (1, 'b')")
+    shared.sql("CREATE FUNCTION ratio(x INT) RETURNS DOUBLE RETURN 10 / x")
+    for name, (value, _) in FAILING.items():
+        shared.create(name, f"SELECT t, {value} AS n FROM numbers", initialize="ON_SCHEDULE")
+    report = shared.refresh(*FAILING, on_error="report")
+    for name, (_, said) in FAILING.items():
+        assert report[name].reason == "QUERY_FAILED", (name, report[name])
+        assert said in str(report[name].error)
+
+
+def test_changes_that_fail_and_changes_that_cannot_be_read(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an expression fails on a change, the query itself decides. A storage that does not
+    answer would not answer a recomputation either, which reads more."""
+
+    def away(*_args: object) -> str:
+        return jvm.packages(shared.spark).java.net.InetAddress.getByName("storage.invalid")
+
+    def divided(*_args: object) -> str:
+        return str(shared.spark.sql("SELECT 10 / id FROM range(1)").collect())
+
+    shared.sql("CREATE TABLE divisors (v INT) USING delta")
+    shared.sql("INSERT INTO divisors VALUES (1), (2)")
+    shared.create("quotients", "SELECT v, 10 / v AS q FROM divisors")
+    shared.sql("INSERT INTO divisors VALUES (5)")
+    monkeypatch.setattr(SparkLeaves, "changes", away)
+    record = shared.refresh("quotients", on_error="report")["quotients"]
+    assert (record.outcome, record.reason) == ("failed", "ENGINE_FAILED")
+    monkeypatch.setattr(SparkLeaves, "changes", divided)
+    record = shared.refresh("quotients")["quotients"]
+    assert (record.strategy, record.reason) == ("full", "CHANGES_FAILED")
+    check(shared, "quotients")
+
+
+def test_what_functions_in_python_raise_is_the_querys(shared: dt.DynamicTables) -> None:
+    """As PySpark tells it, and out of a broadcast, as Java does. One that dies is not."""
+    spark = shared.spark
+
+    def failing(_: int) -> int:
+        raise ValueError("no")
+
+    def dying(_: int) -> int:
+        os._exit(3)
+
+    spark.udf.register("failing", failing, "int")
+    spark.udf.register("dying", dying, "int")
+    calls = "SELECT failing(id) AS n FROM range(1)"
+    joined = f"SELECT /*+ BROADCAST(b) */ * FROM range(9) JOIN ({calls}) b ON id = n"
+    for text, reason in (
+        (calls, "QUERY_FAILED"),
+        (joined, "QUERY_FAILED"),
+        ("SELECT dying(id) FROM range(1)", "ENGINE_FAILED"),
+    ):
+        with pytest.raises(shared.lake.faults) as caught:
+            spark.sql(text).collect()
+        assert shared.lake.told(caught.value, about="t").reason == reason, text

@@ -7,10 +7,14 @@ import sys
 from io import StringIO
 from pathlib import Path
 
+import duckdb
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import AnalysisException, ArithmeticException, PySparkException
 
 import dynamic_tables as dt
 from dynamic_tables.lake import embedded
+from dynamic_tables.lake.duck.faults import told as duck_told
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.render import Unheard, console
 from dynamic_tables.settings import load_settings
@@ -31,7 +35,49 @@ from dynamic_tables.settings import load_settings
         ("Not enough memory to build and broadcast the table to all workers", "ENGINE_FAILED"),
         ("[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 65536 bytes of memory", "ENGINE_FAILED"),
         ("Can't acquire 65536 bytes memory to build hash relation, got 0 bytes", "ENGINE_FAILED"),
-        ("[DIVIDE_BY_ZERO] Division by zero", "QUERY_FAILED"),
+        ("java.net.SocketTimeoutException: Read timed out", "ENGINE_FAILED"),
+        ("java.net.UnknownHostException: storage.example.com", "ENGINE_FAILED"),
+        ("java.net.NoRouteToHostException: No route to host", "ENGINE_FAILED"),
+        (
+            "com.amazonaws.SdkClientException: Unable to execute HTTP request",
+            "ENGINE_FAILED",
+        ),
+        (
+            "AmazonS3Exception: Slow Down (Service: Amazon S3; Status Code: 503)",
+            "ENGINE_FAILED",
+        ),
+        (
+            "org.apache.hadoop.ipc.StandbyException: Operation category READ is not supported",
+            "ENGINE_FAILED",
+        ),
+        ("org.apache.hadoop.hdfs.BlockMissingException: Could not obtain block", "ENGINE_FAILED"),
+        ("FetchFailedException: Failed to connect to worker-3/10.0.0.3:40123", "ENGINE_FAILED"),
+        (
+            "org.apache.spark.SparkException: Could not execute broadcast in 300 secs",
+            "ENGINE_FAILED",
+        ),
+        ("java.io.IOException: Input/output error", "ENGINE_FAILED"),
+        ("java.io.IOException: Broken pipe", "ENGINE_FAILED"),
+        ("[FAILED_READ_FILE.NO_HINT] Error while reading file a. SQLSTATE: KD001", "ENGINE_FAILED"),
+        ("[PATH_NOT_FOUND] Path does not exist: file:/mnt/a. SQLSTATE: 42K03", "ENGINE_FAILED"),
+        ("SparkException: Python worker exited unexpectedly (crashed).", "ENGINE_FAILED"),
+        ("scala.MatchError: null", "ENGINE_FAILED"),  # nobody knows: to try again does no harm
+        ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", "QUERY_FAILED"),
+        ("[CAST_INVALID_INPUT] The value 'x' … SQLSTATE: 22018\n== SQL ==\n…", "QUERY_FAILED"),
+        ("[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row. SQLSTATE: 21000", "QUERY_FAILED"),
+        ("[USER_RAISED_EXCEPTION] no such day SQLSTATE: P0001", "QUERY_FAILED"),
+        ("[FAILED_EXECUTE_UDF] User defined function failed. SQLSTATE: 39000", "QUERY_FAILED"),
+        ("[DUPLICATED_MAP_KEY] Duplicate map key 1 was found. SQLSTATE: 23505", "QUERY_FAILED"),
+        ("[UNRESOLVED_COLUMN] a cannot be resolved. SQLSTATE: 42703; line 1 pos 7", "QUERY_FAILED"),
+        ("Lost task 0.0 (TID 1): java.lang.ArithmeticException: long overflow", "QUERY_FAILED"),
+        (
+            "Job aborted due to stage failure: [DIVIDE_BY_ZERO] … SQLSTATE: 22012\n\tat a.b",
+            "QUERY_FAILED",
+        ),
+        (
+            "org.apache.spark.api.python.PythonException: An exception was thrown: Traceback …",
+            "QUERY_FAILED",
+        ),
     ],
 )
 def test_messages_become_reasons(message: str, reason: str) -> None:
@@ -39,6 +85,74 @@ def test_messages_become_reasons(message: str, reason: str) -> None:
     assert error.reason == reason
     assert error.about == "sales.orders"
     assert error.hint
+
+
+class Known(PySparkException):
+    """As PySpark has exceptions of the JVM: a cause, and a state that its text may not have."""
+
+    def __init__(self, text: str, state: str | None, cause: Exception | None = None) -> None:
+        super().__init__(text)
+        self._state, self._cause = state, cause
+
+    def getSqlState(self) -> str | None:  # noqa: N802  PySpark's name
+        if self._state == "gone":
+            raise Py4JNetworkError("Answer from Java side is empty")
+        return self._state
+
+
+class Unanalyzed(AnalysisException):
+    """What a catalog's service raised while Spark asked it."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"org.apache.hadoop.hive.ql.metadata.HiveException: {cause}")
+        self._cause = RuntimeError(cause)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Known("An exception was thrown", "38000"), "QUERY_FAILED"),
+        (Known("Task failed while writing rows.", "58030", Known("", "22012")), "QUERY_FAILED"),
+        (Known("Job aborted.", None, RuntimeError("a. SQLSTATE: 22012")), "QUERY_FAILED"),
+        (Known("Job aborted.", None, RuntimeError("No space left on device")), "DISK_FULL"),
+        (Known("Task failed while writing rows.", "58030"), "ENGINE_FAILED"),
+        (Known("Job aborted.", "gone", Known("", "gone")), "ENGINE_FAILED"),
+        (ArithmeticException("long overflow"), "QUERY_FAILED"),
+        (AnalysisException("one of the old conditions without a state"), "QUERY_FAILED"),
+        (Unanalyzed("TTransportException: Broken pipe"), "ENGINE_FAILED"),
+    ],
+)
+def test_what_spark_itself_knows_decides(error: Exception, reason: str) -> None:
+    assert told(error, about="sales.orders").reason == reason
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            duckdb.IOException("IO Error: Could not read from file: Input/output error"),
+            "ENGINE_FAILED",
+        ),
+        (duckdb.HTTPException("HTTP Error: Timeout was reached"), "ENGINE_FAILED"),
+        (duckdb.ConnectionException("Connection Error: closed"), "ENGINE_FAILED"),
+        (
+            duckdb.TransactionException("TransactionContext Error: Failed to commit"),
+            "ENGINE_FAILED",
+        ),
+        (duckdb.InternalException("INTERNAL Error: …"), "ENGINE_FAILED"),
+        (duckdb.Error("Invalid Error: Connection timed out"), "ENGINE_FAILED"),
+        (duckdb.ConversionException("Conversion Error: …"), "QUERY_FAILED"),
+        (duckdb.OutOfRangeException("Out of Range Error: …"), "QUERY_FAILED"),
+        (duckdb.InvalidInputException("Invalid Input Error: no"), "QUERY_FAILED"),
+        (duckdb.BinderException("Binder Error: …"), "QUERY_FAILED"),
+        (duckdb.CatalogException("Catalog Error: …"), "QUERY_FAILED"),
+        (duckdb.ParserException("Parser Error: …"), "QUERY_FAILED"),
+        (duckdb.ConstraintException("Constraint Error: …"), "QUERY_FAILED"),
+        (duckdb.NotImplementedException("Not implemented Error: …"), "QUERY_FAILED"),
+    ],
+)
+def test_the_kind_of_duckdbs_exception_decides(error: Exception, reason: str) -> None:
+    assert duck_told(error, about="sales.orders").reason == reason
 
 
 def test_the_headline_is_sparks_sentence_without_the_stack() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, ArithmeticException, PySparkException
 from pyspark.sql import SparkSession
 
 from dynamic_tables.errors import DynamicTablesError, RefreshError
@@ -34,9 +35,52 @@ _WORDS = (
     ),
 )
 
+# A query's SQLSTATEs: 0A unsupported, 21 cardinality, 22 data, 23 constraint, 38 and 39 functions,
+# 42 analysis, 54 limits, P0 raised by the query itself. Not those of a path that is not there, or
+# there already (42K03, 42K04), or of a Delta log that cannot be made or read (42KD5, 42KD6).
+_QUERYS_STATE = re.compile(r"0A|2[123]|3[89]|42(?!K0[34]|KD[56])|54|P0")
+_STATE = re.compile(r"SQLSTATE: (\w{5})")
+# What some functions raise without a state, and what Python functions raise.
+_QUERYS_CLASS = re.compile(
+    r"java\.lang\.ArithmeticException|java\.time\.[\w.]*DateTime\w*Exception|PythonException: "
+)
+
 
 def told(error: BaseException, *, about: str) -> RefreshError:
-    return telling.told(error, _WORDS, sentence=headline(error), about=about)
+    links = tuple(_chain(error))
+    text = "\n".join(str(link) for link in links)
+    querys = any(_is_querys(link) for link in links)
+    otherwise = Reason.QUERY_FAILED if querys else Reason.ENGINE_FAILED
+    return telling.told(text, _WORDS, otherwise, sentence=headline(error), about=about)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and its causes in the JVM: PySpark's texts are without them."""
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = getattr(link, "_cause", None)
+
+
+def _is_querys(error: BaseException) -> bool:
+    """Whether Spark says that a query or its data failed: it would fail again on the same data.
+
+    What it says nothing about may pass, and is tried again: networks have no end of words.
+    """
+    state, text = _state(error), str(error)
+    if state is not None:
+        return _QUERYS_STATE.match(state) is not None
+    if isinstance(error, AnalysisException) and getattr(error, "_cause", None) is None:
+        return True  # one of the old conditions; else a catalog's service may have failed
+    told = any(_QUERYS_STATE.match(found) for found in _STATE.findall(text))
+    return told or isinstance(error, ArithmeticException) or bool(_QUERYS_CLASS.search(text))
+
+
+def _state(error: BaseException) -> str | None:
+    try:
+        return error.getSqlState() if isinstance(error, PySparkException) else None
+    except SPARK_FAULTS:  # the JVM is gone
+        return None
 
 
 def is_alive(spark: SparkSession) -> bool:

@@ -13,7 +13,7 @@ Words = Sequence[tuple[str, Reason]]  # a pattern and what it means; the first t
 WAYS_OUT = {
     Reason.COMMIT_FAILED: "somebody else changed the table at the same time; refresh again",
     Reason.INTERRUPTED: "the table is as it was; refresh again",
-    Reason.ENGINE_FAILED: "the table is as it was; refresh again once the engine is well",
+    Reason.ENGINE_FAILED: "the table is as it was; refresh again once engine and storage are well",
     Reason.DISK_FULL: "free some space, then refresh again",
     Reason.NO_PERMISSION: "give this user read and write access to the folder",
     Reason.HISTORY_GONE: "refresh it together with its sources: refresh(..., upstream=True); "
@@ -22,9 +22,9 @@ WAYS_OUT = {
 }
 
 
-def told(error: BaseException, words: Words, *, sentence: str, about: str) -> RefreshError:
-    """The error for one table, which is as it was; what no words fit is the query's own failure."""
-    text = str(error)
+def told(text: str, words: Words, otherwise: Reason, *, sentence: str, about: str) -> RefreshError:
+    """The error for one table, which is as it was; `otherwise` is what an error is that no words
+    fit: who made it, the query or its surroundings, only the engine knows."""
     meant = (reason for pattern, reason in words if re.search(pattern, text))
-    reason = next(meant, Reason.QUERY_FAILED)
+    reason = next(meant, otherwise)
     return RefreshError(sentence, reason=reason, about=about, hint=WAYS_OUT[reason])

@@ -196,7 +196,8 @@ class TableRefresh:
         too_many: Callable[[int], bool] | None,
     ) -> Delta | Affected | Reason:
         """A row that came and went between two refreshes is in no state, but in the changes: an
-        expression may fail on it. The query itself decides then."""
+        expression may fail on it. The query itself decides then. What failed for its surroundings
+        is tried again later: a recomputation would read even more."""
         try:
             return area.delta(self._definition, plan, strategy, moves, standing.version, too_many)
         except RefreshError as error:

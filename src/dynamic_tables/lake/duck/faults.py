@@ -10,6 +10,14 @@ from dynamic_tables.reasons import Reason
 
 DUCK_FAULTS = (duckdb.Error,)
 
+# Whoever runs the query again on the same data gets these again; all others may pass.
+_QUERYS = (
+    duckdb.DataError,
+    duckdb.IntegrityError,
+    duckdb.NotSupportedError,
+    duckdb.ProgrammingError,
+)
+
 _WORDS = (
     (r"Transaction conflict|[Ww]rite-write conflict", Reason.COMMIT_FAILED),
     (r"INTERRUPT", Reason.INTERRUPTED),
@@ -24,7 +32,8 @@ _WORDS = (
 
 
 def told(error: BaseException, *, about: str) -> RefreshError:
-    return telling.told(error, _WORDS, sentence=headline(error), about=about)
+    otherwise = Reason.QUERY_FAILED if isinstance(error, _QUERYS) else Reason.ENGINE_FAILED
+    return telling.told(str(error), _WORDS, otherwise, sentence=headline(error), about=about)
 
 
 def headline(error: BaseException) -> str:
