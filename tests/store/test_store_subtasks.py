@@ -104,6 +104,7 @@ def test_an_expired_claim_is_taken_over_and_its_owner_changes_nothing(
     age(store, late, expired=True)
     successor = taken(store, 2)
     assert (successor.slice_no, successor.retries, successor.claimed_by) == (0, 1, "here:2:x")
+    assert (late.lost, successor.lost) == (False, True)
     assert not store.heartbeat(late)
     assert not store.complete_subtask(late, RESULT)
     assert not store.fail_subtask(late, "QUERY_FAILED", "no", final=True)
@@ -120,6 +121,7 @@ def test_a_slice_is_tried_again_three_times(store: Store, claim: Claim) -> None:
     assert store.claim_subtask(make.claimant()) is None
     [failed] = store.look_at_slices(claim, 1)
     assert (failed.status, failed.reason, failed.error) == ("failed", "ENGINE_FAILED", "error 3")
+    assert not failed.lost  # each of its workers told how it failed
 
 
 def test_who_failed_leaves_the_slice_to_others_for_a_while(store: Store, claim: Claim) -> None:
@@ -138,6 +140,8 @@ def test_a_slice_whose_workers_vanish_fails_too(store: Store, claim: Claim) -> N
     assert store.claim_subtask(make.claimant()) is None
     [failed] = store.look_at_slices(claim, 1)
     assert (failed.status, failed.reason) == ("failed", Reason.SUBTASKS_LOST)
+    assert failed.lost
+    assert not store.look_at_slices(claim, 1)[0].lost  # that was told
 
 
 def test_what_fails_for_good_is_not_tried_again(store: Store, claim: Claim) -> None:

@@ -8,6 +8,7 @@ a second attempt at the same slice, and the first result wins (a unique index se
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -94,17 +95,24 @@ def look(connection: Connection, claim: Claim, sequence: int) -> list[Subtask]:
     name = tables.lock(connection, claim.table_id)["name"]
     claims.check(connection, claim, name)
     ours = and_(_subtasks.c.table_id == claim.table_id, _subtasks.c.sequence == sequence)
-    _end_attempts(connection, ours)
-    found = [item for item in everything(connection, claim.table_id) if item.sequence == sequence]
+    vanished = _end_attempts(connection, ours)
+    found = [
+        replace(item, lost=item.slice_no in vanished)
+        for item in everything(connection, claim.table_id)
+        if item.sequence == sequence
+    ]
     slices = {item.slice_no for item in found}
     completed = {item.slice_no for item in found if item.status == "completed"}
     _note(connection, claim, total=len(slices), completed=len(completed))
     return found
 
 
-def _end_attempts(connection: Connection, ours: ColumnElement[bool]) -> None:
-    """A slice has failed when its last attempt is over, and so is that of whoever helped: a helper
-    that is at it may succeed. Who goes to help locks the first attempt before."""
+def _end_attempts(connection: Connection, ours: ColumnElement[bool]) -> set[int]:
+    """The slices whose workers vanished once too often.
+
+    A slice has failed when its last attempt is over, and so is that of whoever helped: a helper
+    that is at it may succeed. Who goes to help locks the first attempt before.
+    """
     over = or_(_used_up, and_(_expired, or_(~_first, ~_may_retry)))
     found = select(_subtasks).where(ours, over)
     found = found.order_by(_subtasks.c.slice_no, _subtasks.c.attempt)
@@ -112,10 +120,13 @@ def _end_attempts(connection: Connection, ours: ColumnElement[bool]) -> None:
     for row in (row for row in rows if row["attempt"]):
         connection.execute(delete(_subtasks).where(_same_row(row)))
     helped = set(connection.scalars(select(_subtasks.c.slice_no).where(ours, ~_first)))
-    vanished = {"reason": Reason.SUBTASKS_LOST.value, "error": VANISHED}
-    for row in (row for row in rows if not row["attempt"] and row["slice_no"] not in helped):
-        told = vanished if row["status"] == "claimed" else {}  # else its last error stands
+    ended = [row for row in rows if not row["attempt"] and row["slice_no"] not in helped]
+    vanished = {row["slice_no"] for row in ended if row["status"] == "claimed"}
+    for row in ended:
+        lost = {"reason": Reason.SUBTASKS_LOST.value, "error": VANISHED}
+        told = lost if row["slice_no"] in vanished else {}  # else its last error stands
         connection.execute(update(_subtasks).where(_same_row(row)).values(status="failed", **told))
+    return vanished
 
 
 def take(connection: Connection, claimant: Claimant, table_id: str | None = None) -> Subtask | None:
@@ -126,7 +137,7 @@ def take(connection: Connection, claimant: Claimant, table_id: str | None = None
     lost = row["status"] == "claimed"
     values = {**_held(connection, claimant), "retries": row["retries"] + lost}
     connection.execute(update(_subtasks).where(_same_row(row)).values(values))
-    return subtask_of({**row, **values})
+    return subtask_of({**row, **values, "lost": lost})
 
 
 def _free(claimant: Claimant, instant: datetime, table_id: str | None) -> Select[Any]:
