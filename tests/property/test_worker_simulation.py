@@ -308,7 +308,6 @@ def test_whatever_happens_to_workers_every_number_stands_once_and_is_right() -> 
         for reason in ("CHANGED", "RECOVERED") if strategy == "keys" else ("RECOVERED",):
             assert seen[f"{strategy} shared, {reason}"] > 0, seen
     assert seen["left open"] > 0, seen
-    assert seen["None alone, QUERY_FAILED"] > 0, seen
 
 
 def soak_seeds() -> range:
