@@ -57,10 +57,11 @@ class Asking:
     def _left_open(
         self, schedule: Schedule, seen: Freshness, asked: set[str]
     ) -> list[WantedRefresh]:
-        """A process that nobody had asked by the queue (a refresh by hand) may die: what it had
-        committed would not be told, and what it had staged lie about, until somebody came by."""
+        """A process that nobody had asked by the queue (a refresh by hand) may die, and a failed
+        refresh may not have reached the lake to give its number up: what was committed would not
+        be told, and what was staged lie about, until somebody came by."""
         left = [intent for intent in self._store.left_open() if intent.table_id not in asked]
-        return [_completed(intent, seen) for intent in left if schedule.may_try(intent.table_id)]
+        return [_completed(intent, seen) for intent in left if schedule.may_settle(intent.table_id)]
 
 
 def _at_one_cut(due: Iterable[str], seen: Freshness) -> list[WantedRefresh]:

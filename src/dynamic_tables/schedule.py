@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from dynamic_tables.graph import Graph
-from dynamic_tables.model import Outcome, RefreshRecord, Status, TableState
+from dynamic_tables.model import Failure, Outcome, RefreshRecord, Status, TableState
 from dynamic_tables.names import TableName
 from dynamic_tables.reasons import NEVER_SUSPENDS, Reason
 from dynamic_tables.settings import Settings
@@ -100,9 +100,14 @@ class Schedule:
         taken = free | self._graph.ancestors(free)
         return [key for key in self._graph.order(taken) if key not in queued]
 
-    def may_try(self, table_id: str) -> bool:
-        """Whether the table itself may be refreshed now, due or not."""
-        return not self._barred({table_id})
+    def may_settle(self, table_id: str) -> bool:
+        """Whether what is open of the table may be completed, or else given up, now. That waits
+        for no other data, as a new refresh does after a failure of the query: nobody else would
+        ever give the number up."""
+        seen = self._sightings.get(table_id)
+        if seen is None or seen.state.status is Status.SUSPENDED:
+            return False
+        return seen.state.failure is None or self._retried(seen, seen.state.failure) <= self._now
 
     def _barred(self, table_ids: Collection[str]) -> bool:
         return any(
@@ -171,11 +176,14 @@ class Schedule:
         if failure is None:
             return EVER
         if failure.reason in MAY_PASS or failure.versions is None:
-            spared = failure.reason in NEVER_SUSPENDS
-            failures = seen.spared if spared else seen.state.failures
-            return failure.at + timedelta(seconds=retry_after(failures, self._pace))
+            return self._retried(seen, failure)
         same = dict(seen.versions) == {key: failure.versions.get(key) for key in seen.versions}
         return NEVER if same else failure.at
+
+    def _retried(self, seen: Sighting, failure: Failure) -> datetime:
+        """When the back-off has passed."""
+        failures = seen.spared if failure.reason in NEVER_SUSPENDS else seen.state.failures
+        return failure.at + timedelta(seconds=retry_after(failures, self._pace))
 
 
 def retry_after(failures: int, pace: Pace) -> float:

@@ -33,6 +33,10 @@ QUIET = 7  # every so manyth version of a base table touches its key and changes
 BEFORE, AFTER = "before", "after"
 
 
+class BadRow(Exception):
+    """The query fails on its data; not for ever, so that every life comes to its end."""
+
+
 def touched(version: int) -> int | None:
     """The key of the rows that a version of a base table writes."""
     return KEYS[version % len(KEYS)]
@@ -67,6 +71,7 @@ class Disk:
         self.tables: dict[str, Stored] = {}  # by table id
         self.staged: dict[str, dict[str, Value]] = {}  # keys and slices, by table id and place
         self.breaks = 0  # so many slices fail before one is computed
+        self.bad_rows = 0  # on so many more the query itself fails
         self.unanswered: list[str] = []  # commits that fail next: BEFORE or AFTER they happened
         self.type: str | None = None  # of what queries return; None: as the table was declared
 
@@ -156,7 +161,7 @@ class OneRow:
 class MemoryLake:
     """The disk as one process sees it; `pass_gate` is called before each look and each commit."""
 
-    faults = (OSError,)
+    faults = (OSError, BadRow)
     can_slice = True
     one_driver_at = ()
     no_work = Work()
@@ -263,7 +268,9 @@ class MemoryLake:
         return True
 
     def told(self, error: BaseException, *, about: str) -> RefreshError:
-        return RefreshError(str(error), reason=Reason.ENGINE_FAILED, about=about)
+        query = isinstance(error, BadRow)
+        reason = Reason.QUERY_FAILED if query else Reason.ENGINE_FAILED
+        return RefreshError(str(error), reason=reason, about=about)
 
 
 class MemoryArea:
@@ -391,6 +398,9 @@ class MemorySlicer:
         if self._disk.breaks:
             self._disk.breaks -= 1
             raise OSError("no executor is left")
+        if self._disk.bad_rows:
+            self._disk.bad_rows -= 1
+            raise BadRow("division by zero")
         if slicing.definition.query != GROUPED:
             rows = self._area.compute(slicing.definition, pins, instant)
         else:

@@ -5,6 +5,9 @@ The store, the worker and the refresh are the real ones, lake and clock are thos
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from memory_lake import KEYS, MemoryLake, MemorySlicer
+from memory_lake import KEYS, MemoryArea, MemoryLake, MemorySlicer
 from simulated import FOR_EVER_S, World
 from sqlalchemy import delete
 
@@ -24,6 +27,7 @@ from dynamic_tables.lake.base import Commit
 from dynamic_tables.lake.slicing import Split, StagedKeys
 from dynamic_tables.model import Cut, RefreshRecord
 from dynamic_tables.reasons import Reason
+from dynamic_tables.refresh.claims import release_dead
 from dynamic_tables.refresh.context import Context, Owner, SliceNews
 from dynamic_tables.refresh.run import GraphRefresh, Request
 from dynamic_tables.refresh.states import FENCE
@@ -31,6 +35,7 @@ from dynamic_tables.steps import SliceStep, observing
 from dynamic_tables.store import Claimant
 from dynamic_tables.store.engine import writing
 from dynamic_tables.store.schema import refresh_subtasks
+from dynamic_tables.store.subtasks import MAX_RETRIES, VANISHED
 from dynamic_tables.worker import Worker
 
 TABLE = "parent"
@@ -231,6 +236,69 @@ def test_after_three_retries_the_refresh_fails_with_the_slices_error(
     assert "no executor is left" in str(record.error)
     assert max(begun.count(number) for number in range(SLICES)) == 4
     given_up(world)
+
+
+def failures(news: list[SliceNews]) -> list[tuple[str | None, str | None]]:
+    return [(item.reason, item.error) for item in news if item.what == "failed"]
+
+
+def test_who_takes_the_slice_of_a_worker_that_vanished_tells_that_it_failed(world: World) -> None:
+    """It counts no failure of its own; and nobody else knows of it."""
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            assert world.store.claim_subtask(someone(0, expires_s=1.0)) is not None
+            world.now += timedelta(seconds=2)
+
+    with observing(observer):
+        record, news = refreshed(context(world))
+    assert (record.outcome, record.slices) == ("done", SLICES)
+    assert failures(news) == [("SUBTASKS_LOST", "its worker's claim expired")]
+
+
+def test_a_slice_whose_last_worker_vanished_is_told_by_the_coordinator(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, though its refresh cannot be given up at first."""
+
+    def fails(*_args: object) -> None:
+        raise OSError("the lake is away")
+
+    def observer(step: SliceStep, _table: str) -> None:
+        for _ in range(MAX_RETRIES + 1) if step is SliceStep.SHARED else ():
+            assert world.store.claim_subtask(someone(0, expires_s=1.0)) is not None
+            world.now += timedelta(seconds=2)
+
+    with observing(observer), monkeypatch.context() as patch:
+        patch.setattr(MemoryArea, "fence", fails)
+        record, news = refreshed(context(world))
+    assert record.reason == "SUBTASKS_LOST"
+    assert failures(news) == [("SUBTASKS_LOST", VANISHED)]
+    world.now += timedelta(seconds=1000)
+    assert GraphRefresh(replace(context(world), tell=news.append), Request()).run().ok
+    assert world.store.table_by_id(TABLE).build.sequence == 2  # ty: ignore
+    assert failures(news) == [("SUBTASKS_LOST", VANISHED)]
+
+
+def test_the_slice_of_a_dead_worker_of_this_host_is_told_once(world: World) -> None:
+    news: list[SliceNews] = []
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    here = Owner(host=socket.gethostname(), pid=os.getpid())
+    parts = replace(context(world), owner=here, tell=news.append)
+    dead = Claimant(owner="dead", host=here.host, pid=gone.pid, expires_s=FOR_EVER_S)
+
+    def observer(step: SliceStep, table: str) -> None:
+        if step is SliceStep.SHARED and table.endswith(TABLE):
+            assert world.store.claim_subtask(dead) is not None
+            release_dead(parts)
+            release_dead(parts)
+
+    with observing(observer):
+        record, more = refreshed(context(world))
+    assert (record.outcome, record.slices) == ("done", SLICES)
+    assert failures(news) == [("SUBTASKS_LOST", "its worker died")]
+    assert failures(more) == []
 
 
 def test_an_error_of_the_query_is_not_tried_again(

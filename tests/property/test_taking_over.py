@@ -20,6 +20,7 @@ from simulated import EXPIRES_S, World
 from test_sharing import (
     GROUPED_TABLE,
     SLICES,
+    breaking,
     by_keys,
     context,
     is_right,
@@ -514,6 +515,41 @@ def test_what_stays_open_is_tried_later_and_later(world: World) -> None:
     assert world.store.intent(GROUPED_TABLE) is None
     assert world.store.pending() == []
     assert is_right(world)
+
+
+@pytest.mark.parametrize("away", [1, 3])
+def test_what_could_not_be_given_up_is_given_up_when_the_lake_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, away: int
+) -> None:
+    """The query is not tried again on the same data; its number and its staging need not wait for
+    other data."""
+    leave_to_people(world)
+    change(world, SLICES)
+    breaking(monkeypatch, times=100)
+    fence, times = MemoryArea.fence, iter([True] * away)
+
+    def fails(self: MemoryArea, *args: Any) -> None:
+        if next(times, False):
+            raise OSError("the lake is away")
+        fence(self, *args)
+
+    monkeypatch.setattr(MemoryArea, "fence", fails)
+    cut = Cut(versions={"id-orders": KEYS[SLICES], "id-items": 0}, instant=world.now)
+    wanted = {"table_id": GROUPED_TABLE, "trigger": "schedule", "behind_since": None}
+    world.store.request(WantedRefresh(**wanted, refresh_id="r", cut=cut))
+    looks = Worker(context(world, reason=Reason.QUERY_FAILED), slots=1, say=print)
+    assert looks._once()
+    for failures in range(away):
+        assert world.store.intent(GROUPED_TABLE) is not None
+        assert world.store.pending() == looks.ask() == []  # the back-off has not passed
+        world.now += timedelta(seconds=10 * 2**failures)
+        assert looks.ask() == [GROUPED_TABLE]
+        assert looks._once()
+    assert {r.reason for r in world.store.history(GROUPED_TABLE)[:-1]} == {Reason.QUERY_FAILED}
+    assert world.store.left_open() == world.store.subtasks() == world.store.claims() == []
+    assert not any(world.disk.staged.values())
+    world.now += timedelta(days=1)
+    assert looks.ask() == []  # on the same data it would fail again
 
 
 @pytest.mark.parametrize("step", [SliceStep.SHARED, Step.COMMITTED])

@@ -48,6 +48,7 @@ STATEMENTS = {
 MOST_OVERTAKES = 2  # in one life: each takes as long as ten other steps
 DEEP = 20  # steps into a refresh: as far as to the slices of others
 MOST_BREAKS = 12  # in one life: slices that fail and are tried again
+MOST_BAD_ROWS = 4  # in one life: slices on which the query fails
 MOST_UNANSWERED = 6  # in one life: commits that fail
 LIVES_A_SEED = 50  # of a long run: a seed stays within the time that a test may take
 
@@ -65,7 +66,7 @@ class Simulation(RuleBasedStateMachine):
         self.on_change = on_change
         self.processes: dict[int, Process] = {}
         self.checked: Counter[str] = Counter()  # commits, by table id
-        self.overtakes = self.breaks = self.unanswered = 0
+        self.overtakes = self.breaks = self.bad_rows = self.unanswered = 0
 
     @rule(base=st.sampled_from(["orders", "items"]), versions=st.integers(1, 5))
     def change(self, base: str, versions: int = 1) -> None:
@@ -158,6 +159,16 @@ class Simulation(RuleBasedStateMachine):
         self.breaks += slices
         self.world.disk.breaks += slices
 
+    @precondition(lambda self: self.bad_rows < MOST_BAD_ROWS)
+    @rule(slices=st.integers(1, 2), unanswered=st.booleans())
+    def spoil_rows(self, slices: int, *, unanswered: bool) -> None:
+        """The query fails on the next slices: nobody tries again before the data have changed. The
+        lake may be away just when the refresh is to be given up."""
+        self.bad_rows += slices
+        self.world.disk.bad_rows += slices
+        if unanswered:
+            self.lose_answers([BEFORE])
+
     @precondition(lambda self: self.unanswered < MOST_UNANSWERED)
     @rule(lost=st.lists(st.sampled_from([BEFORE, AFTER]), min_size=1, max_size=3))
     def lose_answers(self, lost: list[str]) -> None:
@@ -218,17 +229,14 @@ class Simulation(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         world = self.world
-        world.disk.breaks, world.disk.unanswered = 0, []
+        world.disk.breaks, world.disk.bad_rows, world.disk.unanswered = 0, 0, []
         for process in self.processes.values():
             process.finish()
+        self._go_on_to_the_end()
+        self._check_nothing_open()  # whatever it waited for, it was not for other data
         for base in world.disk.bases:  # so that all tables are refreshed once more
             self.change(base)
-        for _ in range(3):  # claims of the dead expire; what failed for a rival is tried again
-            world.now += timedelta(seconds=1000)
-            last = world.plain_worker()
-            self.ask()
-            while last._once():
-                pass
+        self._go_on_to_the_end()
         if not self.on_change:
             self._check_nothing_open()
             assert world.refresh().ok  # nobody else does
@@ -241,6 +249,14 @@ class Simulation(RuleBasedStateMachine):
         staged = {key for key, places in world.disk.staged.items() if places}
         assert not staged & there  # what the dead had staged was found
         self._check_history()
+
+    def _go_on_to_the_end(self) -> None:
+        for _ in range(3):  # claims of the dead expire; what failed for a rival is tried again
+            self.world.now += timedelta(seconds=1000)
+            last = self.world.plain_worker()
+            self.ask()
+            while last._once():
+                pass
 
     def _check_nothing_open(self) -> None:
         """Whoever began it, whether or not anybody had asked for it."""

@@ -18,7 +18,7 @@ from dynamic_tables.store import Claim, SliceResult, Store, Subtask, WantedSubta
 from dynamic_tables.store.engine import writing
 from dynamic_tables.store.schema import claim_tokens
 from dynamic_tables.store.schema import refresh_subtasks as rows
-from dynamic_tables.store.subtasks import MAX_RETRIES
+from dynamic_tables.store.subtasks import MAX_RETRIES, VANISHED
 
 SLICING = {"strategy": "keys"}
 RESULT = SliceResult(location="file:/lake/t/_staging/1/0-1", rows=3, checksum="-12")
@@ -104,6 +104,7 @@ def test_an_expired_claim_is_taken_over_and_its_owner_changes_nothing(
     age(store, late, expired=True)
     successor = taken(store, 2)
     assert (successor.slice_no, successor.retries, successor.claimed_by) == (0, 1, "here:2:x")
+    assert (late.lost, successor.lost) == (False, True)
     assert not store.heartbeat(late)
     assert not store.complete_subtask(late, RESULT)
     assert not store.fail_subtask(late, "QUERY_FAILED", "no", final=True)
@@ -120,6 +121,7 @@ def test_a_slice_is_tried_again_three_times(store: Store, claim: Claim) -> None:
     assert store.claim_subtask(make.claimant()) is None
     [failed] = store.look_at_slices(claim, 1)
     assert (failed.status, failed.reason, failed.error) == ("failed", "ENGINE_FAILED", "error 3")
+    assert not failed.lost  # each of its workers told how it failed
 
 
 def test_who_failed_leaves_the_slice_to_others_for_a_while(store: Store, claim: Claim) -> None:
@@ -138,6 +140,8 @@ def test_a_slice_whose_workers_vanish_fails_too(store: Store, claim: Claim) -> N
     assert store.claim_subtask(make.claimant()) is None
     [failed] = store.look_at_slices(claim, 1)
     assert (failed.status, failed.reason) == ("failed", Reason.SUBTASKS_LOST)
+    assert failed.lost
+    assert not store.look_at_slices(claim, 1)[0].lost  # that was told
 
 
 def test_what_fails_for_good_is_not_tried_again(store: Store, claim: Claim) -> None:
@@ -173,6 +177,66 @@ def test_a_helper_that_fails_leaves_the_slow_worker_alone(store: Store, claim: C
     age(store, taken(store, 3), expired=True)  # another helper vanishes
     assert [item.status for item in store.look_at_slices(claim, 1)] == ["completed", "claimed"]
     assert store.complete_subtask(slow, RESULT)
+
+
+def helped(store: Store, claim: Claim) -> tuple[Subtask, Subtask]:
+    """The last attempt that is left for a slice, by a slow worker, and one beside it."""
+    share(store, claim, 2)
+    assert store.complete_subtask(taken(store, 1), RESULT)
+    for _ in range(MAX_RETRIES):
+        age(store, taken(store, 2), expired=True)
+    slow = taken(store, 2)
+    age(store, slow, expired=False)
+    helper = taken(store, 3)
+    assert (slow.retries, helper.slice_no, helper.attempt) == (MAX_RETRIES, slow.slice_no, 1)
+    return slow, helper
+
+
+def lose(store: Store, slow: Subtask, *, vanishes: bool) -> None:
+    """For the last time."""
+    if vanishes:
+        age(store, slow, expired=True)
+    else:
+        assert store.fail_subtask(slow, "ENGINE_FAILED", "no executor is left", final=False)
+
+
+WHY = {True: (Reason.SUBTASKS_LOST, VANISHED), False: ("ENGINE_FAILED", "no executor is left")}
+
+
+@pytest.mark.parametrize("vanishes", [True, False])
+def test_a_helper_may_succeed_where_the_last_retry_failed(
+    store: Store, claim: Claim, vanishes: bool
+) -> None:
+    slow, helper = helped(store, claim)
+    lose(store, slow, vanishes=vanishes)
+    assert "failed" not in {item.status for item in store.look_at_slices(claim, 1)}
+    assert store.claim_subtask(make.claimant(4, expires_s=0.0)) is None  # no retry is left
+    assert store.heartbeat(helper)
+    assert store.complete_subtask(helper, RESULT)
+    assert [item.status for item in store.look_at_slices(claim, 1)] == ["completed"] * 2
+
+
+@pytest.mark.parametrize("vanishes", [True, False])
+@pytest.mark.parametrize("helper_vanishes", [True, False])
+def test_a_slice_fails_when_its_last_helper_does(
+    store: Store, claim: Claim, vanishes: bool, helper_vanishes: bool
+) -> None:
+    slow, helper = helped(store, claim)
+    lose(store, slow, vanishes=vanishes)
+    store.look_at_slices(claim, 1)
+    if helper_vanishes:
+        age(store, helper, expired=True)
+    else:
+        assert store.fail_subtask(helper, "ENGINE_FAILED", "nor here", final=False)
+    assert store.claim_subtask(make.claimant(4, expires_s=0.0)) is None
+    failed = store.look_at_slices(claim, 1)[1]
+    assert (failed.status, failed.reason, failed.error) == ("failed", *WHY[vanishes])
+
+
+def test_a_helper_would_meet_the_same_error_of_the_query(store: Store, claim: Claim) -> None:
+    slow, _ = helped(store, claim)
+    assert store.fail_subtask(slow, "QUERY_FAILED", "division by zero", final=True)
+    assert "failed" in {item.status for item in store.look_at_slices(claim, 1)}
 
 
 def test_the_database_itself_refuses_a_second_result(store: Store, claim: Claim) -> None:

@@ -130,6 +130,18 @@ def test_the_next_refresh_waits_for_what_may_not_be_tried_yet(world: World) -> N
     assert world.schedule.next_along("root") is None
 
 
+def test_what_is_open_waits_for_its_back_off_and_for_no_other_data(world: World) -> None:
+    failed = Failure(at=NOW - seconds(20), reason=Reason.QUERY_FAILED, versions=VERSIONS)
+    world.table("once", failure=failed, failures=1, behind=100, target_lag="1 minute")
+    world.table("often", failure=failed, failures=3)
+    world.table("suspended", status=Status.SUSPENDED)
+    world.table("well")
+    assert world.due() == []
+    settled = [name for name in world.definitions if world.schedule.may_settle(name)]
+    assert settled == ["once", "well"]
+    assert not world.schedule.may_settle("dropped")
+
+
 @pytest.mark.parametrize(
     ("late", "behind", "within"),
     [

@@ -11,11 +11,12 @@ from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, SetupError
 from dynamic_tables.model import TableState
 from dynamic_tables.reasons import Reason
-from dynamic_tables.refresh.context import Context, is_dead
+from dynamic_tables.refresh.context import Context, SliceNews, is_dead
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim, Subtask
 
 LOG = logging.getLogger(__name__)
+DIED = "its worker died"
 BEATS_PER_EXPIRY = 6  # a claim expires after six missed beats
 
 
@@ -78,7 +79,8 @@ def _make_room(context: Context, definition: Definition) -> None:
 
 
 def release_dead(context: Context) -> None:
-    """What processes of this host held that are gone need not expire first."""
+    """What processes of this host held that are gone need not expire first. Who is dead tells
+    nothing: whoever finds its slice tells that it failed."""
     store, here = context.store, context.owner.host
     for claim in store.claims():
         if claim.host == here and is_dead(here, claim.pid):
@@ -86,7 +88,9 @@ def release_dead(context: Context) -> None:
     for subtask in store.subtasks():
         held = subtask.status == "claimed" and subtask.host == here
         if held and subtask.pid is not None and is_dead(here, subtask.pid):
-            store.fail_subtask(subtask, Reason.SUBTASKS_LOST.value, "its worker died", final=False)
+            lost = Reason.SUBTASKS_LOST
+            if store.fail_subtask(subtask, lost.value, DIED, final=False):
+                context.tell(SliceNews.failed(subtask, lost, DIED))
     for worker in store.workers():
         if worker.host == here and is_dead(here, worker.pid):
             store.leave(worker.owner)

@@ -16,7 +16,7 @@ from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import RefreshRecord, utc_now
 from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import Settings
-from dynamic_tables.store import Claim, Claimant, Store
+from dynamic_tables.store import Claim, Claimant, Store, Subtask
 
 Clock = Callable[[], datetime]
 
@@ -32,6 +32,16 @@ class SliceNews:
     slice_no: int | None = None  # None: it is about all of them
     reason: Reason | None = None  # why it failed
     error: str | None = None
+
+    @classmethod
+    def failed(cls, subtask: Subtask, reason: Reason, error: str) -> SliceNews:
+        return cls(
+            table=subtask.dynamic_table,
+            what="failed",
+            slice_no=subtask.slice_no,
+            reason=reason,
+            error=error,
+        )
 
     def __str__(self) -> str:
         if self.what == "created":

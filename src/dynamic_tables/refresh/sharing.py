@@ -175,6 +175,7 @@ class Sharing:
         try:
             while True:
                 found = self._store.look_at_slices(self._claim, intent.sequence)
+                self._tell_lost(found)
                 self._check_all_there(slicing, found)
                 self._check_failed(found)
                 parts = {item.slice_no: part_of(item.result) for item in found if item.result}
@@ -219,6 +220,13 @@ class Sharing:
                     about=str(self._definition.name),
                     hint="`dynamic-tables history` tells more; the table is as it was",
                 )
+
+    def _tell_lost(self, found: Iterable[Subtask]) -> None:
+        """Who takes a slice tells that its last worker vanished; nobody takes these any more."""
+        for item in found:
+            if item.lost:
+                assert item.error is not None
+                self._context.tell(SliceNews.failed(item, Reason.SUBTASKS_LOST, item.error))
 
     def _check_time(self, seconds: float, parts: dict[int, Part], found: list[Subtask]) -> None:
         """Before every slice of its own, too: with many of them it might never come to wait."""

@@ -21,10 +21,14 @@ from dynamic_tables.store import SliceResult, Subtask
 # Faults of the query: it would fail again on the same data.
 FINAL = frozenset({Reason.QUERY_FAILED, Reason.HISTORY_GONE, Reason.SOURCE_SCHEMA_CHANGED})
 
+EXPIRED = "its worker's claim expired"
+
 
 def carry_out(context: Context, subtask: Subtask) -> bool:
     """Compute a slice that was claimed; whether its result counts."""
     reached(SliceStep.CLAIMED, subtask.dynamic_table)
+    if subtask.lost:
+        context.tell(SliceNews.failed(subtask, Reason.SUBTASKS_LOST, EXPIRED))
     intent = context.store.intent(subtask.table_id)
     if intent is None or intent.sequence != subtask.sequence or intent.slicing is None:
         return False  # that refresh is over
@@ -85,15 +89,7 @@ def _failed(context: Context, subtask: Subtask, error: DynamicTablesError) -> No
     """The store decides whether it is tried again; who lost the claim says nothing."""
     final = error.reason in FINAL and context.lake.is_alive()  # else it failed with the engine
     if context.store.fail_subtask(subtask, error.reason.value, error.message, final=final):
-        context.tell(
-            SliceNews(
-                table=subtask.dynamic_table,
-                what="failed",
-                slice_no=subtask.slice_no,
-                reason=error.reason,
-                error=error.message,
-            )
-        )
+        context.tell(SliceNews.failed(subtask, error.reason, error.message))
 
 
 def result_of(part: Part) -> SliceResult:

@@ -141,6 +141,7 @@ class Subtask(WantedSubtask):
     checksum: str | None
     created_at: datetime
     completed_at: datetime | None
+    lost: bool = False  # this call found that whoever was at it had vanished
 
     @property
     def result(self) -> SliceResult | None:
@@ -278,7 +279,7 @@ def intent_of(row: Row) -> Intent:
 
 
 def subtask_of(row: Row) -> Subtask:
-    return Subtask(**{item.name: row[item.name] for item in fields(Subtask)})
+    return Subtask(**{item.name: row[item.name] for item in fields(Subtask) if item.name in row})
 
 
 def claim_of(row: Row) -> Claim:

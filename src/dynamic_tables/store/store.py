@@ -271,7 +271,9 @@ class Store:
             return subtasks.look(connection, claim, sequence)
 
     def claim_subtask(self, claimant: Claimant, table_id: str | None = None) -> Subtask | None:
-        """A slice that nobody computes, or one whose worker is slow; None: there is none."""
+        """A slice that nobody computes, or one whose worker is slow; None: there is none.
+
+        It is `lost` if its worker's claim had expired."""
         try:
             with writing(self._engine) as connection:
                 return subtasks.take(connection, claimant, table_id)

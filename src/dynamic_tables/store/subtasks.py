@@ -8,6 +8,7 @@ a second attempt at the same slice, and the first result wins (a unique index se
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,6 +37,8 @@ _intents = schema.refresh_intents
 _claims = schema.refresh_claims
 _first = _subtasks.c.attempt == 0
 _expired = and_(_subtasks.c.status == "claimed", _subtasks.c.expires_at <= database_now())
+_may_retry = _subtasks.c.retries < MAX_RETRIES
+_used_up = and_(_subtasks.c.status == "pending", _subtasks.c.retries > MAX_RETRIES)
 
 
 def create(
@@ -88,21 +91,42 @@ def _note(connection: Connection, claim: Claim, *, total: int, completed: int) -
 
 
 def look(connection: Connection, claim: Claim, sequence: int) -> list[Subtask]:
-    """The slices as the coordinator finds them; those that were lost too often are failed."""
+    """The slices as the coordinator finds them; those that were tried too often are failed."""
     name = tables.lock(connection, claim.table_id)["name"]
     claims.check(connection, claim, name)
     ours = and_(_subtasks.c.table_id == claim.table_id, _subtasks.c.sequence == sequence)
-    connection.execute(delete(_subtasks).where(ours, _expired, ~_first))
-    connection.execute(
-        update(_subtasks)
-        .where(ours, _expired, _first, _subtasks.c.retries >= MAX_RETRIES)
-        .values(status="failed", reason=Reason.SUBTASKS_LOST.value, error=VANISHED)
-    )
-    found = [item for item in everything(connection, claim.table_id) if item.sequence == sequence]
+    vanished = _end_attempts(connection, ours)
+    found = [
+        replace(item, lost=item.slice_no in vanished)
+        for item in everything(connection, claim.table_id)
+        if item.sequence == sequence
+    ]
     slices = {item.slice_no for item in found}
     completed = {item.slice_no for item in found if item.status == "completed"}
     _note(connection, claim, total=len(slices), completed=len(completed))
     return found
+
+
+def _end_attempts(connection: Connection, ours: ColumnElement[bool]) -> set[int]:
+    """The slices whose workers vanished once too often.
+
+    A slice has failed when its last attempt is over, and so is that of whoever helped: a helper
+    that is at it may succeed. Who goes to help locks the first attempt before.
+    """
+    over = or_(_used_up, and_(_expired, or_(~_first, ~_may_retry)))
+    found = select(_subtasks).where(ours, over)
+    found = found.order_by(_subtasks.c.slice_no, _subtasks.c.attempt)
+    rows = connection.execute(found.with_for_update(key_share=True)).mappings().all()
+    for row in (row for row in rows if row["attempt"]):
+        connection.execute(delete(_subtasks).where(_same_row(row)))
+    helped = set(connection.scalars(select(_subtasks.c.slice_no).where(ours, ~_first)))
+    ended = [row for row in rows if not row["attempt"] and row["slice_no"] not in helped]
+    vanished = {row["slice_no"] for row in ended if row["status"] == "claimed"}
+    for row in ended:
+        lost = {"reason": Reason.SUBTASKS_LOST.value, "error": VANISHED}
+        told = lost if row["slice_no"] in vanished else {}  # else its last error stands
+        connection.execute(update(_subtasks).where(_same_row(row)).values(status="failed", **told))
+    return vanished
 
 
 def take(connection: Connection, claimant: Claimant, table_id: str | None = None) -> Subtask | None:
@@ -113,7 +137,7 @@ def take(connection: Connection, claimant: Claimant, table_id: str | None = None
     lost = row["status"] == "claimed"
     values = {**_held(connection, claimant), "retries": row["retries"] + lost}
     connection.execute(update(_subtasks).where(_same_row(row)).values(values))
-    return subtask_of({**row, **values})
+    return subtask_of({**row, **values, "lost": lost})
 
 
 def _free(claimant: Claimant, instant: datetime, table_id: str | None) -> Select[Any]:
@@ -127,8 +151,8 @@ def _free(claimant: Claimant, instant: datetime, table_id: str | None) -> Select
         _subtasks.c.claimed_by != claimant.owner,
         _subtasks.c.heartbeat_at <= rested,
     )
-    again = and_(_expired, _subtasks.c.retries < MAX_RETRIES)
-    waits = and_(_subtasks.c.status == "pending", not_mine)
+    again = and_(_expired, _may_retry)
+    waits = and_(_subtasks.c.status == "pending", ~_used_up, not_mine)
     free = select(_subtasks).where(_first, or_(waits, again))
     if table_id is not None:
         free = free.where(_subtasks.c.table_id == table_id)
@@ -159,7 +183,7 @@ def _beside(connection: Connection, claimant: Claimant, table_id: str | None) ->
         if not alone or item.claimed_by == claimant.owner:
             continue
         if _is_slow(item, present, instant, at_least_s=claimant.expires_s / 2):
-            locked = select(_subtasks).where(_same(item), _subtasks.c.status == "claimed")
+            locked = select(_subtasks).where(_same(item), ~_expired)
             locked = locked.with_for_update(skip_locked=True, key_share=True)
             row = connection.execute(locked).mappings().one_or_none()
             if row is not None:
@@ -240,16 +264,18 @@ def complete(connection: Connection, subtask: Subtask, result: SliceResult) -> b
 
 
 def fail(connection: Connection, subtask: Subtask, reason: str, error: str, *, final: bool) -> bool:
-    """It waits for its next attempt; after too many, or if there is no use in it, it has failed.
+    """It waits for its next attempt, or has failed, if there is no use in one. After too many the
+    coordinator's next look fails it, unless somebody else is at it, too.
 
     A second attempt beside a slow worker is only given up: the first may still succeed.
     """
     if subtask.attempt:
-        return connection.execute(delete(_subtasks).where(_same(subtask))).rowcount == 1
-    ends = final or subtask.retries >= MAX_RETRIES
-    told = {"reason": reason, "error": error, "heartbeat_at": now(connection)}
-    after = {"status": "failed"} if ends else {"status": "pending", "retries": subtask.retries + 1}
-    failed = connection.execute(update(_subtasks).where(_same(subtask)).values(**after, **told))
+        failed = connection.execute(delete(_subtasks).where(_same(subtask)))
+    else:
+        told = {"reason": reason, "error": error, "heartbeat_at": now(connection)}
+        again = {"status": "pending", "retries": subtask.retries + 1}
+        after = {"status": "failed"} if final else again
+        failed = connection.execute(update(_subtasks).where(_same(subtask)).values(**after, **told))
     wake_others(connection)
     return failed.rowcount == 1
 
