@@ -35,7 +35,7 @@ from dynamic_tables.graph import Graph
 from dynamic_tables.lake import embedded, jars
 from dynamic_tables.lake.places import local_path, location_of, one_driver_at
 from dynamic_tables.model import Status, TableState, utc_now
-from dynamic_tables.refresh.context import is_dead
+from dynamic_tables.processes import is_dead
 from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.render import grid
 from dynamic_tables.schedule import unconsumed

@@ -3,7 +3,8 @@
     python slice_worker.py FOLDER KIND STEP [STEP …]
 
 KIND is as in `victim.py`. Who was stopped and goes on ends its slice, says whether that `counts`
-or was `in vain`, and goes to its next step.
+or was `in vain`, and goes to its next step. Who loses its JVM works on as `dynamic-tables worker`
+does, and ends with the reason and the exit code that it has.
 """
 
 from __future__ import annotations
@@ -17,19 +18,44 @@ from pathlib import Path
 from victim import EXPIRES_S, strike
 
 import dynamic_tables as dt
-from dynamic_tables.steps import SliceStep, observing
+from dynamic_tables.steps import AnyStep, SliceStep, observing
 from dynamic_tables.worker import Worker
 
 
 def main() -> None:
     folder, kind, steps = Path(sys.argv[1]), sys.argv[2], [*map(SliceStep, sys.argv[3:])]
-    with dt.connect(folder, jvm="quick", claim_expires_s=EXPIRES_S, say=lambda _: None) as tables:
+    flags = {"jvm": "quick", "claim_expires_s": EXPIRES_S, "poll_s": 0.1}
+    with dt.connect(folder, say=lambda _: None, **flags) as tables:
         worker = tables.worker(slots=1, say=lambda _: None)
         print("ready", flush=True)
+
+        def struck() -> None:
+            strike(tables, kind, folder)
+
+        if kind == "jvm":
+            sys.exit(_without_engine(steps[0], worker, struck))
         with worker._hearts.beating():
             for step in steps:
-                counts = _to(step, worker, lambda: strike(tables, kind, folder))
+                counts = _to(step, worker, struck)
                 print("counts" if counts else "in vain", flush=True)
+
+
+def _without_engine(step: SliceStep, worker: Worker, struck: Callable[[], None]) -> int:
+    """Work until the loss of the engine ends it; the exit code."""
+    came = threading.Event()
+
+    def observer(reached: AnyStep, _table: str) -> None:
+        if reached is step and not came.is_set():
+            came.set()
+            struck()
+
+    try:
+        with observing(observer):
+            worker.run()
+    except dt.DynamicTablesError as error:
+        print(error.reason.value, flush=True)
+        return error.exit_code
+    return 0
 
 
 def _to(step: SliceStep, worker: Worker, struck: Callable[[], None]) -> bool:

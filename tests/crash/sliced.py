@@ -18,6 +18,7 @@ from harness import PATIENCE_S, check_lake, wait_until_stopped
 import dynamic_tables as dt
 from dynamic_tables.lake.places import local_path
 from dynamic_tables.lake.slices import FOLDER
+from dynamic_tables.reasons import Reason
 from dynamic_tables.steps import SliceStep, Step, observing
 from dynamic_tables.store import Claimant, Subtask
 
@@ -135,23 +136,59 @@ def slice_worker(
             worker.kill()
 
 
-def lose_a_worker(lake: SlicedLake, step: SliceStep) -> None:
-    """A worker dies with a slice; the coordinator computes it itself when the claim expires."""
+def lose_a_worker(lake: SlicedLake, step: SliceStep, kind: str = "python") -> None:
+    """A worker dies with a slice, or its JVM does, which it tells before it ends; the coordinator
+    computes it itself, at once or when the claim expires."""
     lake.change()
-    with slice_worker(lake, "python", step) as worker:
-        gone = threading.Event()
+    store = lake.tables.store
+    with slice_worker(lake, kind, step) as worker:
+        left: list[Subtask] = []
+        gathered: list[Subtask] = []
 
         def observer(reached: AnyStep, _table: str) -> None:
             if reached is SliceStep.SHARED:
                 worker.wait(PATIENCE_S)
-                gone.set()
+                left.extend(store.subtasks())
+            if reached is SliceStep.GATHERED:
+                gathered.extend(store.subtasks())
 
         with observing(observer):
             [record] = lake.tables.refresh("t0").records
-    assert gone.is_set()
-    assert worker.returncode == -signal.SIGKILL
-    assert (record.strategy, record.slices) == ("keys", 2)
+        assert worker.stdout is not None
+        check_lost(worker.returncode, worker.stdout.read(), kind)
+    check_taken_over(left, gathered, kind, step)
+    assert (record.strategy, record.outcome, record.slices) == ("keys", "done", 2)
     lake.check()
+
+
+def check_lost(exit_code: int, said: str, kind: str) -> None:
+    """Who lost its engine ends by itself, and its supervisor can tell."""
+    if kind == "jvm":
+        assert (exit_code, said) == (1, "ENGINE_GONE\n")
+    else:
+        assert (exit_code, said) == (-signal.SIGKILL, "")
+
+
+def check_taken_over(
+    left: list[Subtask], gathered: list[Subtask], kind: str, step: SliceStep
+) -> None:
+    """A worker whose JVM died has handed back the slice that it could not write; others lose theirs
+    by their death. A slice that is there is not computed again, whatever died after it."""
+    told = [item for item in left if item.status == "completed"]
+    its_own = [item for item in left if item.status == "claimed"]
+    back = [item for item in left if (item.status, item.retries) == ("pending", 1)]
+    if kind == "jvm":
+        expected = (step is not SliceStep.CLAIMED, 0, step is not SliceStep.WRITTEN)
+        assert (len(told), len(its_own), len(back)) == expected, left
+        assert {item.reason for item in back} <= {Reason.ENGINE_GONE.value}, back
+    else:
+        done = step is SliceStep.COMPLETED
+        assert (len(told), len(its_own), len(back)) == (done, not done, 0), left
+    assert {item.status for item in gathered} == {"completed"}
+    repeated = {item.slice_no for item in gathered if item.retries}
+    assert repeated == {item.slice_no for item in (*its_own, *back)}
+    kept = {item.slice_no: item.token for item in gathered}
+    assert all(kept[item.slice_no] == item.token for item in told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,9 +139,12 @@ def test_a_worker_that_dies_loses_its_slice_only(make_lake: MakeLake) -> None:
 
 @pytest.mark.soak
 @STORES
+@pytest.mark.parametrize("kind", ["python", "jvm", "both"])
 @pytest.mark.parametrize("step", AS_WORKER)
-def test_a_worker_may_die_at_every_step(make_lake: MakeLake, step: SliceStep, store: str) -> None:
-    lose_a_worker(make_lake(1, store), step)
+def test_a_worker_may_die_at_every_step(
+    make_lake: MakeLake, step: SliceStep, kind: str, store: str
+) -> None:
+    lose_a_worker(make_lake(1, store), step, kind)
 
 
 def test_a_stopped_worker_wakes_up_and_its_slice_is_not_taken(make_lake: MakeLake) -> None:

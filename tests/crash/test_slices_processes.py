@@ -3,6 +3,7 @@ Delta lake with the store in PostgreSQL. The soak kills and stops coordinators a
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -196,8 +197,12 @@ def test_workers_overtake_a_stopped_coordinator(fleet: SlicedLake) -> None:
 
 @LONG
 @pytest.mark.soak
-def test_a_worker_is_killed_with_its_slice(url: str, tmp_path: Path) -> None:
-    """Wherever it is just then: the others compute its slice."""
+@pytest.mark.parametrize(("kind", "exit_code"), [("python", -signal.SIGKILL), ("jvm", 1)])
+def test_a_worker_is_killed_with_its_slice(
+    url: str, tmp_path: Path, kind: str, exit_code: int
+) -> None:
+    """Wherever it is just then: the others compute its slice. Who only loses its JVM ends by
+    itself, and its supervisor can tell."""
     with (
         sliced_lake(tmp_path / "lake", size=1, store=url, slices=SLICES) as lake,
         working(lake) as workers,
@@ -208,13 +213,27 @@ def test_a_worker_is_killed_with_its_slice(url: str, tmp_path: Path) -> None:
             if step is SliceStep.SHARED:
                 found = lake.until_slices(lambda found: any(item.pid for item in found))
                 lost.extend(item.pid for item in found if item.pid)
-                workers[lost[0]].process.kill()
+                os.kill(lost[0] if kind == "python" else jvm_of(lost[0]), signal.SIGKILL)
 
         lake.change()
         with observing(observer):
             [record] = lake.tables.refresh("t0").records
         assert (record.strategy, record.outcome) == ("keys", "done")
+        assert workers[lost[0]].process.wait(PATIENCE_S) == exit_code
         lake.check()
+
+
+def jvm_of(worker: int) -> int:
+    """The Java among the children of a process, or among theirs."""
+    told = subprocess.run(
+        ["ps", "-eo", "pid=,ppid=,comm="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(None, 2) for line in told.stdout.splitlines()]
+    family = {worker}
+    while more := {int(pid) for pid, parent, _ in rows if int(parent) in family} - family:
+        family |= more
+    [found] = [int(pid) for pid, _, name in rows if int(pid) in family and name == "java"]
+    return found
 
 
 @LONG

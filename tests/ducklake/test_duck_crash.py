@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from dynamic_tables.connect import STORE_FILE
 from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake.base import Stamp, WorkArea
 from dynamic_tables.lake.duck import own
+from dynamic_tables.processes import this_host
 from dynamic_tables.reasons import Reason
 from dynamic_tables.steps import AnyStep, CompactionStep, Step, observing
 from dynamic_tables.store import Claim, Claimant
@@ -425,7 +425,7 @@ def test_whoever_lost_its_claim_counts_no_failure(tables: dt.DynamicTables) -> N
     tables.create("total", "SELECT count(*) AS n FROM orders")
     tables.sql(MORE)
     table_id = tables.show("total").definition.table_id
-    other = Claimant(owner="other", host=socket.gethostname(), pid=1, expires_s=60.0)
+    other = Claimant(owner="other", host=this_host(), pid=1, expires_s=60.0)
     taken: list[Claim] = []
 
     def observer(step: Step, _table: str) -> None:

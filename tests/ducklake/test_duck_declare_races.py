@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,13 +11,14 @@ from typing import Any
 import pytest
 
 import dynamic_tables as dt
+from dynamic_tables.processes import this_host
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claim, Claimant
 from dynamic_tables.worker import Worker
 
 PATIENCE_S = 30
 OTHER = Claimant(owner="other", host="elsewhere", pid=1, expires_s=60.0)
-HERE = Claimant(owner="other", host=socket.gethostname(), pid=1, expires_s=60.0)
+HERE = Claimant(owner="other", host=this_host(), pid=1, expires_s=60.0)
 SUM = "SELECT sum(amount) AS n FROM orders"
 MAX = "SELECT max(amount) AS n FROM orders"
 BROKEN = "SELECT error('no') AS n FROM orders"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import pytest
 import dynamic_tables as dt
 from dynamic_tables.definition import Definition
 from dynamic_tables.doctor import _on_s3
+from dynamic_tables.processes import this_host
 from dynamic_tables.steps import Step, observing
 from dynamic_tables.store import Claimant
 
@@ -115,7 +115,7 @@ def test_a_dead_driver_of_this_host_is_in_nobodys_way(tables: dt.DynamicTables, 
     process.wait()
     dead = Claimant(
         owner="dead",
-        host=socket.gethostname(),
+        host=this_host(),
         pid=process.pid,
         expires_s=60.0,
         one_driver_at=("",),

@@ -21,7 +21,7 @@ from simulated import FOR_EVER_S, World
 from sqlalchemy import delete
 
 from dynamic_tables.definition import Definition
-from dynamic_tables.errors import RefreshError
+from dynamic_tables.errors import DynamicTablesError, RefreshError
 from dynamic_tables.lake import faults
 from dynamic_tables.lake.base import Commit
 from dynamic_tables.lake.slicing import Split, StagedKeys
@@ -67,6 +67,10 @@ class FaultyLake(MemoryLake):
 
     reason = Reason.ENGINE_FAILED
     keeps = False  # what was staged cannot be deleted
+    alive = True
+
+    def is_alive(self) -> bool:
+        return self.alive
 
     def clear_slices(self, definition: Definition, up_to: int) -> None:
         if self.keeps and self._disk.staged.get(definition.table_id):
@@ -299,6 +303,39 @@ def test_the_slice_of_a_dead_worker_of_this_host_is_told_once(world: World) -> N
     assert (record.outcome, record.slices) == ("done", SLICES)
     assert failures(news) == [("SUBTASKS_LOST", "its worker died")]
     assert failures(more) == []
+
+
+def test_a_slice_is_not_at_fault_for_the_engine_that_died_with_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker hands it back and ends. After four in a row the slice may be what kills them:
+    the refresh fails, and that counts, because the engine of its coordinator lives."""
+    many_keys_change(world)
+    breaking(monkeypatch, times=4)
+    news: list[SliceNews] = []
+
+    def observer(step: SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            for number in range(4):
+                parts = context(world, f"other-{number}")
+                vars(parts.lake)["alive"] = False
+                worker = Worker(parts, slots=1, say=print, hear=news.append)
+                assert not worker._compute()
+                with pytest.raises(DynamicTablesError) as gone:
+                    worker._tell_end()
+                assert (gone.value.reason, gone.value.exit_code) == (Reason.ENGINE_GONE, 1)
+
+    with observing(observer):
+        [record] = by_keys(context(world)).run().records
+    told = "the engine died: it answers nothing any more (no executor is left)"
+    assert [(item.slice_no, item.reason, item.error) for item in news] == [
+        (0, Reason.ENGINE_GONE, told)
+    ] * 4
+    assert (record.outcome, record.reason) == ("failed", "SUBTASKS_LOST")
+    assert told in str(record.error)
+    state = world.store.table_by_id(GROUPED_TABLE)
+    assert state is not None
+    assert state.failures == 1
 
 
 def test_an_error_of_the_query_is_not_tried_again(

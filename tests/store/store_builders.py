@@ -151,8 +151,10 @@ def claimant(
     expires_s: float = 60.0,
     *,
     alone_at: tuple[str, ...] = (),
+    process: str = "x",
+    opened: int = 1,
 ) -> Claimant:
-    owner = f"{host}:{pid}:x"
+    owner = f"{host}:{pid}:{process}:{opened}"
     return Claimant(owner=owner, host=host, pid=pid, expires_s=expires_s, one_driver_at=alone_at)
 
 

@@ -53,10 +53,37 @@ def test_a_second_driver_is_refused(store: Store, comes: str, there: str) -> Non
 
 @pytest.mark.parametrize("comes", COMES)
 def test_who_shares_the_process_or_may_share_the_lake_is_admitted(store: Store, comes: str) -> None:
+    """What else the process has opened has an owner of its own."""
     store.enter(make.claimant(1, alone_at=("",)))
-    store.claim("id-other", "r", make.claimant(1, alone_at=("",)))
+    store.claim("id-other", "r", make.claimant(1, alone_at=("",), opened=2))
     COMES[comes](store, ME)
     store.enter(make.claimant(2, "elsewhere"))
+
+
+@pytest.mark.parametrize("there", ["worker", "claim"])
+@pytest.mark.parametrize("comes", COMES)
+def test_a_twin_in_another_container_is_another_process(
+    store: Store, comes: str, there: str
+) -> None:
+    """Two containers of one host name, the process number 1 in each."""
+    twin = make.claimant(1, alone_at=("",), process="y")
+    if there == "worker":
+        store.enter(twin)
+    else:
+        store.claim("id-other", "r", twin)
+    with pytest.raises(Refused) as caught:
+        COMES[comes](store, ME)
+    assert caught.value.reason is Reason.NO_EXCLUSION
+
+
+def test_people_are_told_the_name_of_a_host_alone(store: Store) -> None:
+    claim = store.claim("id-by_customer", "r", make.claimant(2, "elsewhere/1a2b3c4d/42"))
+    with pytest.raises(Held, match="process 2 on elsewhere has been"):
+        store.claim("id-by_customer", "r", ME)
+    store.release(claim)
+    store.enter(make.claimant(3, "there/1a2b3c4d/42", alone_at=("",)))
+    with pytest.raises(Refused, match="process 3 on there works"):
+        store.enter(ME)
 
 
 @pytest.mark.parametrize("comes", COMES)

@@ -103,7 +103,7 @@ def test_an_expired_claim_is_taken_over_and_its_owner_changes_nothing(
     late = taken(store, 1)
     age(store, late, expired=True)
     successor = taken(store, 2)
-    assert (successor.slice_no, successor.retries, successor.claimed_by) == (0, 1, "here:2:x")
+    assert (successor.slice_no, successor.retries, successor.claimed_by) == (0, 1, "here:2:x:1")
     assert (late.lost, successor.lost) == (False, True)
     assert not store.heartbeat(late)
     assert not store.complete_subtask(late, RESULT)

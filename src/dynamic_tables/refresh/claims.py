@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import DynamicTablesError, SetupError
 from dynamic_tables.model import TableState
+from dynamic_tables.processes import is_dead
 from dynamic_tables.reasons import Reason
-from dynamic_tables.refresh.context import Context, SliceNews, is_dead
+from dynamic_tables.refresh.context import Context, SliceNews
 from dynamic_tables.steps import Step, reached
 from dynamic_tables.store import Claim, Subtask
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from dynamic_tables.errors import SetupError
 from dynamic_tables.lake.base import Lake
 from dynamic_tables.model import RefreshRecord, utc_now
+from dynamic_tables.processes import THIS_PROCESS, name_of, this_host
 from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import Settings
 from dynamic_tables.store import Claim, Claimant, Store, Subtask
@@ -78,14 +78,15 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who refreshes: enough to tell whether the process is still alive."""
+    """Who refreshes: enough to tell whether the process is still alive. What one process opens has
+    owners that differ in their last word only (see `Claimant.process`)."""
 
-    host: str = field(default_factory=socket.gethostname)
+    host: str = field(default_factory=this_host)
     pid: int = field(default_factory=os.getpid)
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.pid}:{self.nonce}"
+        return f"{name_of(self.host)}:{self.pid}:{THIS_PROCESS}:{self.nonce}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,28 +123,6 @@ class Context:
             expires_s=self.settings["claim_expires_s"],
             one_driver_at=self.lake.one_driver_at,
         )
-
-
-def is_dead(host: str, pid: int) -> bool:
-    """Whether a process of this host is gone, so that its claim need not expire first."""
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False  # it lives, under another user
-    return _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    """A killed process whose parent has not asked for its exit code does nothing any more."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
-            return stat.read().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return False  # no /proc here: rely on the signal alone
 
 
 class Stopwatch:

@@ -256,5 +256,6 @@ def is_left_open(error: BaseException) -> bool:
 
 
 def _lasting(reason: Reason) -> Reason:
-    """Why a refresh ends with its slice, which nobody tries again: it must not be left open."""
-    return Reason.SUBTASKS_LOST if reason in PASSING else reason
+    """Why a refresh ends with its slice, which nobody tries again: it must not be left open, nor
+    told as if the coordinator's own engine had died."""
+    return Reason.SUBTASKS_LOST if reason in PASSING | {Reason.ENGINE_GONE} else reason

@@ -14,7 +14,7 @@ from dynamic_tables.lake.slicing import Part, Slicing
 from dynamic_tables.model import Intent
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context, SliceNews
-from dynamic_tables.refresh.refusals import defect
+from dynamic_tables.refresh.refusals import defect, engine_gone
 from dynamic_tables.steps import SliceStep, reached
 from dynamic_tables.store import SliceResult, Subtask
 
@@ -86,10 +86,14 @@ def _publish_parents(context: Context, slicing: Slicing) -> None:
 
 
 def _failed(context: Context, subtask: Subtask, error: DynamicTablesError) -> None:
-    """The store decides whether it is tried again; who lost the claim says nothing."""
-    final = error.reason in FINAL and context.lake.is_alive()  # else it failed with the engine
-    if context.store.fail_subtask(subtask, error.reason.value, error.message, final=final):
-        context.tell(SliceNews.failed(subtask, error.reason, error.message))
+    """The store decides whether it is tried again; who lost the claim says nothing. A slice is not
+    judged by what a dead engine says of it."""
+    reason, message = error.reason, error.message
+    if not context.lake.is_alive():
+        gone = engine_gone(subtask.dynamic_table)
+        reason, message = gone.reason, f"{gone.message} ({message})"
+    if context.store.fail_subtask(subtask, reason.value, message, final=reason in FINAL):
+        context.tell(SliceNews.failed(subtask, reason, message))
 
 
 def result_of(part: Part) -> SliceResult:

@@ -13,6 +13,7 @@ from dynamic_tables._values import duration_text
 from dynamic_tables.answers import Explanation, stored_form
 from dynamic_tables.model import Estimate, Failure, RefreshRecord, Status, TableState
 from dynamic_tables.options import Options
+from dynamic_tables.processes import name_of
 from dynamic_tables.reasons import BY_POLICY, NEVER_SUSPENDS, Reason
 from dynamic_tables.refresh.costs import StorageCost
 from dynamic_tables.refresh.preview import Planned
@@ -109,7 +110,8 @@ def _status(state: TableState) -> Text:
 
 def claim_text(claim: Claim) -> str:
     """Who refreshes a table, and how far it is if several workers share it."""
-    by = f"process {claim.pid} on {claim.host}, since {claim.claimed_at:%Y-%m-%d %H:%M:%S} UTC"
+    where, since = name_of(claim.host), f"{claim.claimed_at:%Y-%m-%d %H:%M:%S} UTC"
+    by = f"process {claim.pid} on {where}, since {since}"
     if claim.mode != "coordinator":
         return by
     return f"{by}; {claim.subtasks_completed} of {claim.subtasks_total} slices are computed"

@@ -15,6 +15,7 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
 from dynamic_tables.errors import Held
+from dynamic_tables.processes import name_of
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import schema, tables, workers
 from dynamic_tables.store.engine import database_now, next_number, now, upsert
@@ -82,7 +83,7 @@ def _current(connection: Connection, table_id: str) -> Claim | None:
 
 def _held(rival: Claim, name: str) -> Held:
     return Held(
-        f"process {rival.pid} on {rival.host} has been refreshing it since"
+        f"process {rival.pid} on {name_of(rival.host)} has been refreshing it since"
         f" {rival.claimed_at:%Y-%m-%d %H:%M:%S} UTC",
         reason=Reason.HELD,
         about=name,

@@ -35,8 +35,8 @@ class Claim:
 
     table_id: str
     token: int  # larger than that of every earlier claim of any table
-    owner: str  # e.g. host:pid:random
-    host: str
+    owner: str  # e.g. name:pid:process:random
+    host: str  # where its pid is known; for people: `processes.name_of`
     pid: int
     refresh_id: str
     claimed_at: datetime  # this and the two below: by the database's clock
@@ -51,12 +51,18 @@ class Claim:
 class Claimant:
     """Who claims: enough to find out whether it is alive."""
 
-    owner: str  # e.g. host:pid:random
+    owner: str  # e.g. name:pid:process:random
     host: str
     pid: int
     expires_s: float  # without a heartbeat for so long, others may take over
     # Beginnings of the locations where two that commit at once may lose commits; "": anywhere.
     one_driver_at: tuple[str, ...] = ()
+
+    @property
+    def process(self) -> str:
+        """How the owners of its process begin, and of no other: in two containers, host and number
+        may be the same."""
+        return self.owner.rpartition(":")[0] or self.owner
 
     def is_alone_at(self, location: str) -> bool:
         return location.startswith(self.one_driver_at)

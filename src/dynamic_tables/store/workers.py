@@ -19,13 +19,13 @@ from sqlalchemy import (
     FromClause,
     delete,
     func,
-    or_,
     select,
     union_all,
     update,
 )
 
 from dynamic_tables.errors import Refused
+from dynamic_tables.processes import name_of
 from dynamic_tables.reasons import Reason
 from dynamic_tables.store import schema
 from dynamic_tables.store.engine import database_now, next_number, now, upsert
@@ -80,7 +80,7 @@ def check_one_driver(connection: Connection, claimant: Claimant, about: str) -> 
     """
 
     def others(found: FromClause) -> ColumnElement[bool]:
-        return or_(found.c.host != claimant.host, found.c.pid != claimant.pid)
+        return func.substr(found.c.owner, 1, len(claimant.process)) != claimant.process
 
     claimed = select(_tables.c.table_id, _tables.c.definition).join(_claims).where(others(_claims))
     there = _claims.c.table_id.in_(
@@ -93,14 +93,14 @@ def check_one_driver(connection: Connection, claimant: Claimant, about: str) -> 
     expired = _claims.c.expires_at <= database_now()
     connection.execute(delete(_claims).where(there, expired, others(_claims)))
     drivers = union_all(
-        select(_workers.c.host, _workers.c.pid),
-        select(_claims.c.host, _claims.c.pid).where(there),
+        select(_workers.c.owner, _workers.c.host, _workers.c.pid),
+        select(_claims.c.owner, _claims.c.host, _claims.c.pid).where(there),
     )
     found = drivers.subquery()
     other = connection.execute(select(found).where(others(found))).first()
     if other is not None:
         raise Refused(
-            f"process {other.pid} on {other.host} works on this lake; where it lies on S3,"
+            f"process {other.pid} on {name_of(other.host)} works on this lake; where it lies on S3,"
             " two drivers may lose each other's commits",
             reason=Reason.NO_EXCLUSION,
             about=about,
