@@ -32,6 +32,7 @@ class Reason(StrEnum):
     DECLARED_FULL = "DECLARED_FULL"  # the table is declared REFRESH_MODE = FULL
     STORAGE = "STORAGE"  # the strategy is not for tables that are stored like this one
     NOT_MONOTONE = "NOT_MONOTONE"  # a new row may take an output row away: no plain append
+    ROWS_WENT = "ROWS_WENT"  # rows of a source went or became others: no append this time
     NO_INVERSE = "NO_INVERSE"  # no GROUP BY on top, or an aggregate that cannot be merged
     NO_STATE = "NO_STATE"  # the stored columns do not tell enough to merge
     NO_KEY = "NO_KEY"  # no output columns identify the affected rows

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 import dynamic_tables as dt
 from dynamic_tables.lake import holding, marking, snapshots
+from dynamic_tables.lake.changes import Changes
+from dynamic_tables.lake.delta import SparkLake
 from oracle import check
 from tuning import TUNING
 
@@ -125,6 +128,69 @@ def test_the_users_limits(lake: dt.DynamicTables) -> None:
     ways = lake.sql("SELECT how, avg(duration_ms) AS ms FROM refresh_history GROUP BY how")
     assert {row.how for row in ways.collect()} >= {"merge", "full"}
     check(lake, "grouped")
+
+
+@pytest.fixture
+def wide(lake: dt.DynamicTables) -> Iterator[dt.DynamicTables]:
+    """A stored table that is much larger than what changes in its source."""
+    lake.sql(f"CREATE TABLE wide (k INT, t STRING) USING delta {FEED}")
+    lake.sql("INSERT INTO wide SELECT id, sha2(CAST(id AS STRING), 512) FROM range(20000)")
+    lake.create("wider", "SELECT k, t FROM wide WHERE k >= 0")
+    yield lake
+    lake.sql("DROP DYNAMIC TABLE wider")
+    lake.sql("DROP TABLE wide")
+
+
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM wide WHERE k = 3", "UPDATE wide SET t = 'new' WHERE k = 3"]
+)
+def test_rows_that_went_are_weighed_with_the_stored_rows(
+    wide: dt.DynamicTables, change: str
+) -> None:
+    """Plan, explain, refresh and history say the same, and the limit binds what is read."""
+
+    def told() -> set[tuple[str | None, str | None]]:
+        (planned,), explained = wide.plan("wider"), wide.explain("wider").next_refresh
+        record = wide.refresh("wider")["wider"]
+        found = [planned, explained, record, wide.history("wider")[0]]
+        answers = [one.as_json() for one in found if one is not None]
+        assert len(answers) == len(found)
+        return {(one["strategy"], one["rejected"].get("append")) for one in answers}
+
+    wide.sql("INSERT INTO wide VALUES (20001, 'one')")
+    assert told() == {("append", None)}
+    wide.sql(change)
+    (planned,) = wide.plan("wider")
+    assert planned.estimate is not None
+    assert planned.estimate.bytes > 1_000_000
+    wide.alter("wider", max_scan_bytes=planned.estimate.bytes - 1)
+    assert wide.plan("wider")[0].reason == "SCAN_LIMIT"
+    assert wide.refresh("wider", on_error="report")["wider"].reason == "SCAN_LIMIT"
+    wide.alter("wider", max_scan_bytes=planned.estimate.bytes)
+    assert told() == {("rows", "ROWS_WENT")}
+    check(wide, "wider")
+    wide.alter("wider", max_scan_bytes=100_000)
+    wide.sql("INSERT INTO wide VALUES (20002, 'two')")
+    assert told() == {("append", None)}
+    check(wide, "wider")
+
+
+def test_what_the_logs_did_not_tell_is_bound_before_stored_rows_are_read(
+    wide: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = SparkLake.sizes
+    monkeypatch.setattr(SparkLake, "sizes", lambda *of: replace(sizes(*of), only_adds=True))
+    wide.alter("wider", max_scan_bytes=100_000)
+    wide.sql("DELETE FROM wide WHERE k = 4")
+    assert wide.plan("wider")[0].strategy == "append"
+    with monkeypatch.context() as unread:
+        unread.delattr(Changes, "_stored")
+        assert wide.refresh("wider", on_error="report")["wider"].reason == "SCAN_LIMIT"
+    wide.alter("wider", unset=["max_scan_bytes"])
+    record = wide.refresh("wider")["wider"]
+    assert (record.strategy, record.rejected[dt.Strategy.APPEND]) == ("rows", "ROWS_WENT")
+    assert (record.work.rows_inserted, record.work.rows_deleted) == (0, 1)
+    check(wide, "wider")
 
 
 def test_a_threshold_holds_where_delta_does_not_know_the_rows(

@@ -17,7 +17,7 @@ from dynamic_tables.model import Action, Estimate, Outcome, RefreshRecord, Strat
 from dynamic_tables.options import Options, Storage
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh import costs
-from dynamic_tables.refresh.decide import Facts, decide, fallen_back
+from dynamic_tables.refresh.decide import Facts, by_rows, decide, fallen_back
 
 MB = 2**20
 LARGE = Sizes(changed_rows=100, changed_bytes=MB, source_bytes=4000 * MB, stored_bytes=100 * MB)
@@ -208,20 +208,77 @@ def test_the_users_word_stands_for_the_comparison(option: dict[str, str]) -> Non
     assert decide(facts).strategy is Strategy.MERGE
 
 
-def test_the_threshold_is_no_word_on_strategies_that_count_no_keys() -> None:
-    """A table of rows has no other brake than the cost."""
+def rowwise(sizes: Sizes | None, **options: object) -> Facts:
+    """Facts of a query that nothing can take a row from but its sources."""
     plan = plan_query(
         "SELECT a, n FROM orders", {"orders": ("a", "n")}, columns=("a", "n"), dialect="duckdb"
     )
-    table = replace(TABLE, options=Options.from_kwargs(cardinality_threshold=0.5))
-    facts = replace(QUIET, definition=table, moved=MOVED, plan=lambda: plan)
-    assert decide(replace(facts, sizes=lambda: LARGE)).strategy is Strategy.APPEND
+    table = replace(TABLE, options=Options.from_kwargs(**options))
+    return replace(QUIET, definition=table, moved=MOVED, plan=lambda: plan, sizes=lambda: sizes)
+
+
+def test_the_threshold_is_no_word_on_strategies_that_count_no_keys() -> None:
+    """A table of rows has no other brake than the cost."""
+    assert decide(rowwise(LARGE, cardinality_threshold=0.5)).strategy is Strategy.APPEND
     everything = replace(LARGE, changed_bytes=8000 * MB, changed_rows=10**9)
-    decision = decide(replace(facts, sizes=lambda: everything))
+    decision = decide(rowwise(everything, cardinality_threshold=0.5))
     assert (decision.strategy, decision.reason) == ("full", "DEARER")
-    never = replace(table, options=Options.from_kwargs(refresh_mode="INCREMENTAL"))
-    decision = decide(replace(facts, definition=never, sizes=lambda: everything))
+    assert decide(rowwise(everything, refresh_mode="INCREMENTAL")).strategy is Strategy.APPEND
+
+
+GOES = replace(LARGE, only_adds=False)
+
+
+def test_where_rows_went_stored_rows_are_weighed() -> None:
+    """They are looked for among the stored ones, which an append does not read."""
+    adds, goes = decide(rowwise(LARGE)), decide(rowwise(GOES))
+    assert (adds.strategy, goes.strategy) == ("append", "rows")
+    assert (adds.rejected[Strategy.ROWS], goes.rejected[Strategy.APPEND]) == ("DEARER", "ROWS_WENT")
+    assert adds.estimate is not None
+    assert goes.estimate is not None
+    assert goes.estimate.bytes == adds.estimate.bytes + LARGE.stored_bytes
+    assert {e.strategy for e in goes.estimates} == {Strategy.ROWS, Strategy.FULL}
+
+
+def test_where_rows_went_the_limit_binds_what_reads_stored_rows() -> None:
+    limited = {"max_scan_bytes": 50 * MB}
+    assert decide(rowwise(LARGE, **limited)).strategy is Strategy.APPEND
+    with pytest.raises(Refused, match="would read 105,906,176 bytes"):
+        decide(rowwise(GOES, **limited))
+    with pytest.raises(Refused):
+        decide(replace(rowwise(GOES, **limited), forced=Strategy.APPEND))
+
+
+def test_where_rows_went_recomputing_may_be_cheaper() -> None:
+    large = replace(GOES, stored_bytes=9000 * MB)
+    decision = decide(rowwise(large))
+    assert (decision.strategy, decision.reason) == ("full", "DEARER")
+    assert decision.rejected[Strategy.APPEND] == "ROWS_WENT"
+    assert decide(rowwise(replace(large, only_adds=True))).strategy is Strategy.APPEND
+    assert decide(rowwise(large, refresh_mode="INCREMENTAL")).strategy is Strategy.ROWS
+
+
+@pytest.mark.parametrize(
+    ("told", "strategy"), [(True, "append"), (None, "append"), (False, "rows")]
+)
+def test_logs_tell_of_rows_that_went_where_nothing_tells_sizes(
+    told: bool | None, strategy: str
+) -> None:
+    facts = replace(rowwise(None), rows_only_come=lambda: told)
+    assert decide(facts).strategy == strategy
+    assert decide(replace(facts, forced=Strategy.APPEND)).strategy == strategy
+
+
+def test_rows_that_are_found_to_go_on_the_way_are_bound_by_the_limit() -> None:
+    facts = rowwise(LARGE, max_scan_bytes=50 * MB)
+    decision = decide(facts)
     assert decision.strategy is Strategy.APPEND
+    with pytest.raises(Refused, match="MAX_SCAN_BYTES is 52,428,800"):
+        by_rows(facts.definition, decision)
+    found = by_rows(TABLE, decision)
+    assert (found.strategy, found.reason) == ("rows", "CHANGED")
+    assert found.rejected[Strategy.APPEND] == "ROWS_WENT"
+    assert Strategy.ROWS not in found.rejected
 
 
 def test_a_limit_refuses_before_anything_is_read() -> None:

@@ -38,6 +38,7 @@ QUIET = Facts(
     moves=None,
     plan=lambda: PLAN,
     sizes=lambda: None,
+    rows_only_come=lambda: None,
     history=tuple,
     forced=None,
 )

@@ -29,6 +29,7 @@ from dynamic_tables.lake.plans import moved_names, same_types
 from dynamic_tables.lake.pruning import Pruning
 from dynamic_tables.lake.sessions import small_queries
 from dynamic_tables.lake.skipping import Wanted
+from dynamic_tables.lake.sources import only_come
 from dynamic_tables.lake.transaction import Written, write_ahead
 from dynamic_tables.model import Pin, Strategy
 from dynamic_tables.names import quote
@@ -202,13 +203,9 @@ class Changes:
     def _rows_only_come(self) -> bool:
         """Whether the logs of the sources tell that rows came and nothing else happened."""
         extents = self._extents().values()
-        hidden = (source.hidden for source in self._definition.sources)
-        return (
-            not self._moves.clock_moved
-            and not self._compares_files
-            and all(extent.only_adds and not extent.by_files for extent in extents)
-            and not any(h is not None and h.in_parts is not None for h in hidden)
-        )
+        by_feed = not self._compares_files and not any(extent.by_files for extent in extents)
+        told = only_come(self._definition, self._moves, extents)
+        return by_feed and told and not self._moves.clock_moved
 
     def _written(self, strategy: Strategy, rows: DataFrame) -> Found | None:
         """Rows that only come are written while they are computed; what is left is the commit.

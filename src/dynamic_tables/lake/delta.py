@@ -44,7 +44,7 @@ from dynamic_tables.lake.references import Found, find_references
 from dynamic_tables.lake.select_list import unnamed_columns
 from dynamic_tables.lake.sessions import private_session, result_settings
 from dynamic_tables.lake.slices import clear_slices
-from dynamic_tables.lake.sources import SourceTables
+from dynamic_tables.lake.sources import SourceTables, only_come
 from dynamic_tables.lake.statements import check_columns
 from dynamic_tables.lake.store_views import store_views
 from dynamic_tables.lake.stored import StoredTables
@@ -214,7 +214,7 @@ class SparkLake(StoredTables, SourceTables):
             stored_bytes=self.stored_bytes(definition),
             beside_bytes=sum(by_source[name] for name in self._beside(definition, moves)),
             stored_rows=self.row_count(definition),
-            only_adds=all(extent.only_adds for extent in extents),
+            only_adds=moves is None or only_come(definition, moves, extents),
         )
 
     def _beside(self, definition: Definition, moves: Moves | None) -> frozenset[str]:

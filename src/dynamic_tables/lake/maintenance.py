@@ -80,8 +80,11 @@ class Maintenance(GroupChanges):
 
     # By row
 
-    def _netted(self, now: Situation, strategy: Strategy) -> Found:
-        """`rows` and `append`: the signed rows by which the result changed."""
+    def _netted(self, now: Situation, strategy: Strategy) -> Found | Reason:
+        """`rows` and `append`: the signed rows by which the result changed.
+
+        Who wanted to append is asked again before the stored rows are read: they may be many.
+        """
         changes = self._plan.changes(now)
         if changes is None:
             return nothing(strategy)
@@ -96,7 +99,7 @@ class Maintenance(GroupChanges):
         net = self._holder.sent_along(held).frame
         goes = not is_empty(net.where(F.col(WEIGHT) < 0))
         if strategy is Strategy.APPEND and goes:
-            strategy = Strategy.ROWS
+            return Reason.ROWS_WENT
         kept = self._holder.keep(bags.applied(net, self._stored() if goes else None))
         if goes:
             self._check_present(kept)

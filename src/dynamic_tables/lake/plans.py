@@ -100,6 +100,15 @@ def same_types(
     return True
 
 
+def groups_change(definition: Definition, moves: Moves) -> bool:
+    """Whether a source that is stored in parts got some: its rows only come, but what readers see
+    of a group becomes another row."""
+    return any(
+        source.name.key in moves.moved and source.hidden is not None and source.hidden.in_parts
+        for source in definition.sources
+    )
+
+
 def moved_names(definition: Definition, moves: Moves) -> frozenset[str]:
     """The sources that changed, as the compiler calls them."""
     named = source_names(definition).items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from pyspark.sql import SparkSession
@@ -14,6 +14,7 @@ from dynamic_tables.lake.extent import NONE, Extent, extent_of
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.log import SCHEMA_OPERATIONS, commits_between
 from dynamic_tables.lake.pins import pin_of, remaining
+from dynamic_tables.lake.plans import groups_change
 from dynamic_tables.model import Pin, utc_now
 from dynamic_tables.names import TableName
 
@@ -105,6 +106,10 @@ class SourceTables:
         """How much of each source changed between its pins, by name key."""
         return {source.name.key: self._extent(source, moves) for source in definition.sources}
 
+    def rows_only_come(self, definition: Definition, moves: Moves) -> bool:
+        """Whether the logs tell that rows of the sources came and nothing else happened."""
+        return only_come(definition, moves, self.extents(definition, moves).values())
+
     def _extent(self, source: Source, moves: Moves) -> Extent:
         commits = self.commits_of(source, moves)
         if not commits:
@@ -118,3 +123,8 @@ class SourceTables:
             return rows_at(self.spark, self.location_of(pin.name), pin.version).columns
 
         return remaining(definition, pins, columns_at)
+
+
+def only_come(definition: Definition, moves: Moves, extents: Iterable[Extent]) -> bool:
+    """The same of extents that are known."""
+    return all(e.only_adds for e in extents) and not groups_change(definition, moves)

@@ -38,6 +38,7 @@ class Facts:
     moves: Moves | None  # None: there is no build to go on from
     plan: Callable[[], DeltaPlan | NotIncremental]  # made only when it is needed
     sizes: Callable[[], Sizes | None]  # looked up only when they are needed; None: not known
+    rows_only_come: Callable[[], bool | None]  # asked where sizes are not known, which tell it
     history: Callable[[], Sequence[RefreshRecord]]
     forced: Strategy | None
 
@@ -77,6 +78,14 @@ def fallen_back(definition: Definition, decision: Decision, reason: Reason) -> D
     full = replace(decision.instead(Strategy.FULL, reason), reason=reason)
     check(definition, full)
     return full
+
+
+def by_rows(definition: Definition, decision: Decision) -> Decision:
+    """The stored rows are looked for that go, which was found while changes were read; refuses
+    likewise."""
+    rows = decision.instead(Strategy.ROWS, Reason.ROWS_WENT)
+    check(definition, rows)
+    return rows
 
 
 def check(definition: Definition, decision: Decision) -> None:
@@ -141,13 +150,13 @@ def _by_changes(facts: Facts) -> Decision:
         return _full(facts, Action.REFRESH, plan.reason)
     if not facts.definition.deterministic:
         return _full(facts, Action.REFRESH, Reason.NON_DETERMINISTIC)
-    found = possible(plan, facts.definition)
-    ways = [strategy for strategy in INCREMENTAL if found[strategy] is None]
     sizes = facts.sizes()
+    found = _possible_now(plan, facts, sizes)
+    ways = [strategy for strategy in INCREMENTAL if found[strategy] is None]
     estimates = _estimates([*ways, Strategy.FULL], plan, facts, sizes)
     if facts.forced is not None:
         _check_possible(plan, facts.definition, facts.forced)
-        chosen = facts.forced
+        chosen = Strategy.ROWS if found[facts.forced] is Reason.ROWS_WENT else facts.forced
     else:
         chosen = _chosen(ways, estimates, facts.definition)
     if chosen is Strategy.FULL:
@@ -165,6 +174,15 @@ def _by_changes(facts: Facts) -> Decision:
         if way not in (chosen, Strategy.NO_DATA)
     }
     return replace(decision, rejected=not_taken)
+
+
+def _possible_now(plan: DeltaPlan, facts: Facts, sizes: Sizes | None) -> Possible:
+    """Rows are appended only if none went, as far as that is known before they are read."""
+    found = possible(plan, facts.definition)
+    if found[Strategy.APPEND] is not None:
+        return found
+    only_come = sizes.only_adds if sizes is not None else facts.rows_only_come()
+    return {**found, Strategy.APPEND: Reason.ROWS_WENT} if only_come is False else found
 
 
 def _why_not(way: Strategy, decision: Decision, facts: Facts) -> Reason:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 
@@ -12,6 +12,14 @@ from dynamic_tables.lake.base import Commit, Lake, Moves, Sizes, Standing
 from dynamic_tables.model import Build, Cut, Pin, RefreshRecord, Strategy
 from dynamic_tables.refresh.cut import CLOCK
 from dynamic_tables.refresh.decide import Facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coming:
+    """What a parent is expected to change that is still to be refreshed."""
+
+    only_adds: bool  # none of its rows go or become others
+    sizes: Sizes | None  # None: not known
 
 
 def gather(
@@ -24,7 +32,7 @@ def gather(
     pins: Sequence[Pin],
     history: Callable[[], Sequence[RefreshRecord]] = tuple,
     forced: Strategy | None = None,
-    coming: Mapping[str, Sizes | None] = MappingProxyType({}),
+    coming: Mapping[str, Coming] = MappingProxyType({}),
 ) -> Facts:
     """What happened since the build; `coming`: what parents are expected to change, by name key,
     that are still to be refreshed."""
@@ -49,6 +57,7 @@ def gather(
         plan=lambda: lake.plan_of(definition),
         moves=moves,
         sizes=cache(lambda: _sizes(lake, definition, moves, pins, [*coming.values()])),
+        rows_only_come=lambda: _rows_only_come(lake, definition, moves, pins, coming.values()),
         history=history,
         clock_moved=clock_moved,
         foreign_change=bool(build)
@@ -62,28 +71,48 @@ def _sizes(
     definition: Definition,
     moves: Moves | None,
     pins: Sequence[Pin],
-    coming: Sequence[Sizes | None],
+    coming: Sequence[Coming],
 ) -> Sizes | None:
     """Not known below a parent of which nothing is; of other tables than before there are no
     changes to weigh."""
-    expected = [one for one in coming if one is not None]
+    expected = [one.sizes for one in coming if one.sizes is not None]
     if len(pins) < len(definition.sources) or len(expected) < len(coming):
         return None
+    sizes = lake.sizes(definition, moves if _same_sources(moves, pins) else None)
+    only_add = all(one.only_adds for one in coming)
+    return sizes and _with_coming(sizes, expected, only_add=only_add)
+
+
+def _same_sources(moves: Moves | None, pins: Sequence[Pin]) -> bool:
+    """Whether they are the tables that the rows were built from."""
     before = {pin.source_id for pin in moves.before} if moves else set()
-    same = before.issuperset(pin.source_id for pin in pins)
-    sizes = lake.sizes(definition, moves if same else None)
-    return sizes and _with_coming(sizes, expected)
+    return before.issuperset(pin.source_id for pin in pins)
 
 
-def _with_coming(sizes: Sizes, expected: Sequence[Sizes]) -> Sizes:
+def _with_coming(sizes: Sizes, expected: Sequence[Sizes], *, only_add: bool) -> Sizes:
     parts = [sizes, *expected]
     rows = [part.changed_rows for part in parts]
     return replace(
         sizes,
         changed_rows=None if None in rows else sum(filter(None, rows)),
         changed_bytes=sum(part.changed_bytes for part in parts),
-        only_adds=all(part.only_adds for part in parts),
+        only_adds=sizes.only_adds and only_add,
     )
+
+
+def _rows_only_come(
+    lake: Lake,
+    definition: Definition,
+    moves: Moves | None,
+    pins: Sequence[Pin],
+    coming: Iterable[Coming],
+) -> bool | None:
+    """Whether no row of the sources went or becomes another one; None: nobody knows."""
+    if not all(one.only_adds for one in coming):
+        return False
+    if moves is None or len(pins) < len(definition.sources) or not _same_sources(moves, pins):
+        return None
+    return lake.rows_only_come(definition, moves)
 
 
 def _moved(lake: Lake, definition: Definition, build: Build, pins: Sequence[Pin]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.context import Context
 from dynamic_tables.refresh.costs import StorageCost, advice
 from dynamic_tables.refresh.decide import Decision, Facts, decide, storages
-from dynamic_tables.refresh.facts import gather
+from dynamic_tables.refresh.facts import Coming, gather
 from dynamic_tables.refresh.retention import expiring
 from dynamic_tables.refresh.run import GraphRefresh, Plan, Request
 from dynamic_tables.refresh.table import REMEMBERED
@@ -75,7 +75,7 @@ def preview(context: Context, request: Request) -> list[Planned]:
     """One row a table, parents before children."""
     refresh = GraphRefresh(context, request)
     plan = refresh.plan()
-    changing: dict[str, Sizes | None] = {}
+    changing: dict[str, Coming] = {}
     return [
         _planned(context, refresh, plan, table_id, changing)
         for table_id in plan.graph.order(plan.cut.members)
@@ -116,7 +116,7 @@ def _planned(
     refresh: GraphRefresh,
     plan: Plan,
     table_id: str,
-    changing: dict[str, Sizes | None],
+    changing: dict[str, Coming],
 ) -> Planned:
     state = replace(plan.states[table_id], definition=plan.graph[table_id])  # views as they are now
     name = state.definition.name
@@ -151,22 +151,25 @@ def _planned(
     )
 
 
-def _coming(decision: Decision, sizes: Sizes | None) -> Sizes | None:
-    """What a table is expected to pass on: as many rows as changed in its sources, but no more than
-    it has, unless rows are appended; all of them if it is built anew."""
-    if sizes is None:
-        return None
+def _coming(decision: Decision, sizes: Sizes | None) -> Coming:
+    """What a table is expected to pass on."""
     appends = decision.strategy is Strategy.APPEND
+    expected = None if sizes is None else _sizes_coming(decision, sizes, appends=appends)
+    return Coming(only_adds=appends, sizes=expected)
+
+
+def _sizes_coming(decision: Decision, sizes: Sizes, *, appends: bool) -> Sizes | None:
+    """As many rows as changed in its sources, but no more than it has, unless rows are appended;
+    all of them if it is built anew."""
     rows = sizes.changed_rows if decision.action is Action.REFRESH else None
     if not sizes.stored_rows:  # none yet, or nobody knows
-        return replace(sizes, only_adds=appends) if rows else None
+        return sizes if rows else None
     share = rows / sizes.stored_rows if rows else 1.0
     share = share if appends else min(share, 1.0)
     return replace(
         sizes,
         changed_rows=round(share * sizes.stored_rows),
         changed_bytes=round(share * sizes.stored_bytes),
-        only_adds=appends,
     )
 
 
@@ -193,7 +196,7 @@ def _decide(
     refresh: GraphRefresh,
     plan: Plan,
     state: TableState,
-    changing: dict[str, Sizes | None],
+    changing: dict[str, Coming],
 ) -> tuple[Decision, list[str], Facts]:
     """A parent that is going to change counts as moved; for the version that is not known yet,
     the present one stands."""

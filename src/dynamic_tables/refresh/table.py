@@ -28,7 +28,7 @@ from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh.auxiliary import in_parts
 from dynamic_tables.refresh.claims import Heartbeats
 from dynamic_tables.refresh.context import Context
-from dynamic_tables.refresh.decide import Decision, Facts, decide, fallen_back
+from dynamic_tables.refresh.decide import Decision, Facts, by_rows, decide, fallen_back
 from dynamic_tables.refresh.facts import gather
 from dynamic_tables.refresh.recovery import Recovery
 from dynamic_tables.refresh.refusals import taken_over
@@ -178,12 +178,14 @@ class TableRefresh:
 
         shares = too_many if self._sharing.is_allowed() else None
         found = self._delta(area, plan, decision.strategy, facts.moves, standing, shares)
+        if found is Reason.ROWS_WENT:  # their logs did not tell
+            decision = by_rows(self._definition, decision)
+            found = self._delta(area, plan, decision.strategy, facts.moves, standing, shares)
         if isinstance(found, Affected):
             return decision, self._sharing.share(area, split[0], state, standing, decision)
         if isinstance(found, Reason):
             full = fallen_back(self._definition, decision, found)
             return self._recomputed(area, state, standing, full)
-        decision = decision.instead(found.strategy, Reason.NOT_MONOTONE)  # rows go, too
         return decision, Write(area=area, rows=None, changes=found.changes)
 
     def _delta(

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dynamic_tables._values import duration_text
 from dynamic_tables.answers import Explanation, stored_form
-from dynamic_tables.model import Estimate, Failure, RefreshRecord, Status, TableState
+from dynamic_tables.model import Estimate, Failure, RefreshRecord, Status, Strategy, TableState
 from dynamic_tables.options import Options
 from dynamic_tables.processes import name_of
 from dynamic_tables.reasons import BY_POLICY, NEVER_SUSPENDS, Reason
@@ -233,6 +233,8 @@ def _next_refresh(planned: Planned) -> dict[str, Cell]:
             _estimate(expected, planned.rejected.get(expected.strategy))
             for expected in planned.estimates
         )
+    if Reason.ROWS_WENT in planned.rejected.values():
+        facts["not this time"] = f"{Strategy.APPEND.value} ({Reason.ROWS_WENT.value})"
     if planned.storages:
         facts["stored"] = "\n".join(map(_storage, planned.storages))
     if planned.warnings:

@@ -125,8 +125,8 @@ class DuckArea:
         names = [column.name for column in definition.stored_columns]
         self._keep(bags.netted(changes, _typed(definition)) if changes else bags.nothing(names))
         gone = self._value(f"SELECT count(*) FROM {CHANGES} WHERE {bags.COPIES} < 0")  # noqa: S608
-        if strategy is Strategy.APPEND and gone:
-            strategy = Strategy.ROWS
+        if gone and strategy is Strategy.APPEND:
+            return Reason.ROWS_WENT
         if gone:
             self._check_present(definition, base)
         return Delta(strategy=strategy, changes=self._size())

@@ -23,6 +23,7 @@ from dynamic_tables.lake.duck.text import METADATA
 DATA_CHANGES = frozenset(
     {"inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete"}
 )
+REMOVALS = frozenset({"deleted_from_table", "inlined_delete"})  # an update is one, too
 ALTERED = "altered_table"  # columns, but also comments and options
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _SNAPSHOTS = f"""
@@ -39,6 +40,7 @@ class Snapshot:
 
     version: int
     data: frozenset[int]  # DuckLake's ids of the tables whose rows changed
+    removed: frozenset[int]  # of them: those whose rows went
     altered: frozenset[int]  # ids of the tables that were altered
     operation: str
     stamp: Stamp | None
@@ -119,6 +121,15 @@ class SnapshotLog:
             for item in found
         )
 
+    def rows_went(self, lake_id: int, after: int, to: int) -> bool | None:
+        """Whether rows of a table went in (after, to]; None: what could tell has expired."""
+        with self._lock:
+            self._read_on()
+            found = [self._snapshots.get(version) for version in range(after + 1, to + 1)]
+        if any(item is not None and lake_id in item.removed for item in found):
+            return True
+        return None if None in found else False
+
     def altered(self, lake_id: int, after: int, to: int) -> bool:
         with self._lock:
             return any(
@@ -150,6 +161,7 @@ def _snapshot(version: int, changes: str, extra: str | None, micros: int | None)
     return Snapshot(
         version=version,
         data=frozenset(int(lake_id) for kind, lake_id in items if kind in DATA_CHANGES),
+        removed=frozenset(int(lake_id) for kind, lake_id in items if kind in REMOVALS),
         altered=frozenset(int(lake_id) for kind, lake_id in items if kind == ALTERED),
         operation=", ".join(sorted({kind for kind, _ in items})),
         stamp=stamp,

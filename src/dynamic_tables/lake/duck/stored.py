@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import duckdb
 
-from dynamic_tables.definition import Column, Definition
+from dynamic_tables.definition import Column, Definition, Source
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
 from dynamic_tables.lake.base import Commit, Layout, Moves, Standing
 from dynamic_tables.lake.duck import own
@@ -32,6 +32,8 @@ from dynamic_tables.lake.duck.text import (
     shown_sql,
     unseen_name,
 )
+from dynamic_tables.lake.pins import pin_of
+from dynamic_tables.lake.plans import groups_change
 from dynamic_tables.names import SMALL_LAKE, TableName, check_not_reserved
 from dynamic_tables.options import Options
 from dynamic_tables.reasons import Reason
@@ -269,6 +271,20 @@ class StoredTables:
 
     def sizes(self, definition: Definition, moves: Moves | None) -> None:
         """Unknown: tables of this lake are small, and the order of strategies will do."""
+
+    def rows_only_come(self, definition: Definition, moves: Moves) -> bool | None:
+        """Whether the snapshots tell that rows of the sources came and none went."""
+        if groups_change(definition, moves):
+            return False
+        went = [self._rows_went(source, moves) for source in definition.sources]
+        return False if True in went else None if None in went else True
+
+    def _rows_went(self, source: Source, moves: Moves) -> bool | None:
+        before, after = pin_of(moves.before, source), pin_of(moves.after, source)
+        table = self.catalog.by_id(after.source_id)
+        if table is None:
+            return None
+        return self.log.rows_went(table.lake_id, before.version, after.version)
 
     def layout(self, definition: Definition) -> Layout:  # noqa: ARG002
         """Nothing to improve: DuckLake keeps small changes in its catalog."""
