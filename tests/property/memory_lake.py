@@ -319,7 +319,7 @@ class MemoryArea:
             self.affected = keys
             return Affected(keys=len(keys))
         rows = self.rows_of(definition, keys, moves.after)
-        return Delta(strategy=strategy, changes=self.replace(rows, definition, base))
+        return Delta(changes=self.replace(rows, definition, base))
 
     def replace(self, rows: OneRow, definition: Definition, base: int) -> int:
         """Keep what the table is with these rows instead of those of the same keys."""

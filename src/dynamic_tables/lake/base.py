@@ -155,7 +155,6 @@ class Moves:
 class Delta:
     """What the changes of the sources make of a table; the area keeps the rows."""
 
-    strategy: Strategy  # the one that was taken
     changes: int  # rows to write, at most; 0: the changes cancel
 
 

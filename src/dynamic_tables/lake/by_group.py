@@ -16,7 +16,7 @@ from dynamic_tables.compiler.merge import NEEDS_ROWS
 from dynamic_tables.compiler.plan import Merge, Situation, Tables
 from dynamic_tables.lake import bags, jvm, parts
 from dynamic_tables.lake.base import Delta
-from dynamic_tables.lake.changes import Changes, Found, nothing, of_keys
+from dynamic_tables.lake.changes import NOTHING, Changes, Found, of_keys
 from dynamic_tables.lake.deltas import KEYS, SparkLeaves
 from dynamic_tables.lake.holding import (
     SIDES,
@@ -25,7 +25,6 @@ from dynamic_tables.lake.holding import (
     is_empty,
     keep_computed,
 )
-from dynamic_tables.model import Strategy
 from dynamic_tables.names import RESERVED_PREFIX
 from dynamic_tables.reasons import Reason
 
@@ -46,10 +45,10 @@ class GroupChanges(Changes):
         """`merge`: the new rows of the changed groups against their stored ones."""
         found = self._plan.merge(now, MERGED, stored=STORED, types=self._definition.types)
         if found is None:
-            return nothing(Strategy.MERGE)
+            return NOTHING
         made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
         if not made.size:
-            return nothing(Strategy.MERGE)
+            return NOTHING
         if self._exceeds_threshold(made):
             return Reason.ABOVE_THRESHOLD
         groups = self._plan.group_columns()
@@ -72,7 +71,7 @@ class GroupChanges(Changes):
             few = False
             new = new.unionAll(self._recomputed(now, leaves, needing))
         difference = bags.replaced(new, rows.frame, groups)
-        return self._found(Strategy.MERGE, difference, of_few=few)
+        return self._found(difference, of_few=few)
 
     def _only(self, stored: DataFrame, made: jvm.Held, keys: Sequence[str]) -> DataFrame:
         """Stored rows without most of those that the join would shuffle for nothing."""
@@ -110,10 +109,10 @@ class GroupChanges(Changes):
             return self._with_recomputed(new, groups.frame, come.unionAll(go))
         goes = not is_empty(go)
         if not goes and is_empty(come):
-            return nothing(Strategy.MERGE)
+            return NOTHING
         assert groups.is_local, "they are as many as the parts"
         held = jvm.Held(come.unionAll(go), SIDES * groups.size, is_local=True)
-        delta = Delta(strategy=Strategy.MERGE, changes=held.size)
+        delta = Delta(changes=held.size)
         return Found(delta, Kept(held, goes=None if goes else 0))
 
     def _beside_stored(self, found: Merge, made: jvm.Held, columns: Sequence[str]) -> jvm.Held:
@@ -146,23 +145,23 @@ class GroupChanges(Changes):
             are_known = is_empty(needing)
         if are_known:
             differing = keeping.result()
-            return Found(Delta(strategy=Strategy.MERGE, changes=differing.held.size), differing)
+            return Found(Delta(changes=differing.held.size), differing)
         return self._with_recomputed(self._recomputed(now, leaves, needing), groups, known)
 
     def _with_recomputed(self, new: DataFrame, groups: DataFrame, known: DataFrame) -> Found:
         """What differs, with the groups that are computed from their rows."""
         old = groups.where(NEEDS_ROWS).select(f"{OLD}.*").where(f"{bags.PLACE} IS NOT NULL")
         apart = bags.replaced(new, old, self._plan.group_columns())
-        return self._found(Strategy.MERGE, known.unionByName(apart))
+        return self._found(known.unionByName(apart))
 
     def _folded(self, now: Situation, leaves: SparkLeaves) -> Found:
         """`fold`: what the changed groups gain and lose; nothing that is stored is read."""
         found = self._plan.fold(now, MERGED, types=self._definition.types)
         if found is None:
-            return nothing(Strategy.FOLD)
+            return NOTHING
         if found.grown is not None and self._rows_only_come():
             self._holder.sql(found.parts).createOrReplaceTempView(MERGED.parts)
-            written = self._written(Strategy.FOLD, self._typed(found.grown))
+            written = self._written(self._typed(found.grown))
             if written is not None:
                 return written
         made = self._holder.named(MERGED.parts, found.parts, of_few=self._reads_few())
@@ -177,14 +176,14 @@ class GroupChanges(Changes):
         named = groups.toDF(*in_parts.keys) if in_parts.keys else groups
         near = leaves.nearby(self._stored, MERGED.keys, in_parts.keys, self._prunes_stored)
         stored = parts.of_groups(near, named, in_parts.keys)
-        return self._found(Strategy.FOLD, bags.counted(new, stored))
+        return self._found(bags.counted(new, stored))
 
     def _appended(self, new: DataFrame, of: jvm.Held) -> Found:
         """Rows that only come; they are made of what is held already."""
         if is_empty(new):
-            return nothing(Strategy.FOLD)
+            return NOTHING
         held = jvm.Held(bags.all_new(new), of.size, is_local=of.is_local)
-        return Found(Delta(strategy=Strategy.FOLD, changes=of.size), Kept(held, goes=0))
+        return Found(Delta(changes=of.size), Kept(held, goes=0))
 
 
 def without_keys(rows: DataFrame, keys: DataFrame, columns: Sequence[str]) -> DataFrame:

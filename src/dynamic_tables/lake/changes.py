@@ -52,6 +52,9 @@ class Found:
     kept: Kept | Written | None = None
 
 
+NOTHING = Found(Delta(changes=0))
+
+
 class Changes:
     """One table, its stored rows at a version, and moves of its sources."""
 
@@ -207,7 +210,7 @@ class Changes:
         told = only_come(self._definition, self._moves, extents)
         return by_feed and told and not self._moves.clock_moved
 
-    def _written(self, strategy: Strategy, rows: DataFrame) -> Found | None:
+    def _written(self, rows: DataFrame) -> Found | None:
         """Rows that only come are written while they are computed; what is left is the commit.
 
         None: they cannot be written like this, or a log told wrongly of rows that only come.
@@ -225,7 +228,7 @@ class Changes:
                 return None
         if written is None:
             return None
-        return Found(Delta(strategy=strategy, changes=written.size), written)
+        return Found(Delta(changes=written.size), written)
 
     def _in_few_files(self, rows: DataFrame) -> DataFrame:
         """Few rows of many tasks would be as many files, which cost every reader."""
@@ -234,9 +237,9 @@ class Changes:
         adapts = self._session.conf.get("spark.sql.adaptive.enabled") == "true"
         return rows.hint("rebalance") if adapts else rows.coalesce(1)
 
-    def _found(self, strategy: Strategy, difference: DataFrame, *, of_few: bool = False) -> Found:
+    def _found(self, difference: DataFrame, *, of_few: bool = False) -> Found:
         kept = self._holder.keep(difference, of_few=of_few)
-        return Found(Delta(strategy=strategy, changes=kept.held.size), kept)
+        return Found(Delta(changes=kept.held.size), kept)
 
 
 def of_keys(stored: DataFrame, keys: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -247,7 +250,3 @@ def of_keys(stored: DataFrame, keys: DataFrame, columns: Sequence[str]) -> DataF
     ]
     condition = reduce(and_, same, F.lit(True))
     return stored.alias("t").join(keys.alias("k"), condition, "left_semi")
-
-
-def nothing(strategy: Strategy) -> Found:
-    return Found(Delta(strategy=strategy, changes=0))

@@ -14,7 +14,7 @@ from dynamic_tables.errors import InternalError
 from dynamic_tables.lake import bags, holding
 from dynamic_tables.lake.base import Delta
 from dynamic_tables.lake.by_group import GroupChanges
-from dynamic_tables.lake.changes import Found, nothing, of_keys
+from dynamic_tables.lake.changes import NOTHING, Found, of_keys
 from dynamic_tables.lake.deltas import KEYS, SparkLeaves
 from dynamic_tables.lake.holding import Kept, is_empty
 from dynamic_tables.lake.slicing import Affected
@@ -54,10 +54,10 @@ class Maintenance(GroupChanges):
         plan, inexact = self._plan, self._definition.inexact
         keys = plan.affected(now, inexact)
         if keys is None:
-            return nothing(Strategy.KEYS)
+            return NOTHING
         affected = self._holder.sent_along(self._holder.held(self._holder.sql(keys)))
         if not affected.size:
-            return nothing(Strategy.KEYS)
+            return NOTHING
         affected.frame.createOrReplaceTempView(KEYS)
         if self._exceeds_threshold(affected):
             return Reason.ABOVE_THRESHOLD
@@ -68,7 +68,7 @@ class Maintenance(GroupChanges):
         columns, rows = plan.exact_key_columns(inexact), plan.rows_of(now, KEYS, inexact)
         stored = leaves.nearby(self._stored, KEYS, columns, self._prunes_stored)
         stored = of_keys(stored, affected.frame, columns)
-        return self._found(Strategy.KEYS, bags.counted(self._typed(rows), stored))
+        return self._found(bags.counted(self._typed(rows), stored))
 
     def rows_of(self, keys: DataFrame, known: Mapping[int, Sequence[Any]]) -> DataFrame:
         """The rows of some keys as they are now; `known`: all values of some key columns."""
@@ -87,15 +87,15 @@ class Maintenance(GroupChanges):
         """
         changes = self._plan.changes(now)
         if changes is None:
-            return nothing(strategy)
+            return NOTHING
         if strategy is Strategy.APPEND and self._rows_only_come():
             come = bags.only_come(self._typed(changes, WEIGHT))
-            written = self._written(strategy, come)
+            written = self._written(come)
             if written is not None:
                 return written
         held = self._holder.held(bags.netted(self._typed(changes, WEIGHT)))
         if not held.size:
-            return nothing(strategy)
+            return NOTHING
         net = self._holder.sent_along(held).frame
         goes = not is_empty(net.where(F.col(WEIGHT) < 0))
         if strategy is Strategy.APPEND and goes:
@@ -103,7 +103,7 @@ class Maintenance(GroupChanges):
         kept = self._holder.keep(bags.applied(net, self._stored() if goes else None))
         if goes:
             self._check_present(kept)
-        return Found(Delta(strategy=strategy, changes=kept.size), kept)
+        return Found(Delta(changes=kept.size), kept)
 
     def _check_present(self, kept: Kept) -> None:
         """A row that goes must be there, as often as it goes."""

@@ -129,7 +129,7 @@ class DuckArea:
             return Reason.ROWS_WENT
         if gone:
             self._check_present(definition, base)
-        return Delta(strategy=strategy, changes=self._size())
+        return Delta(changes=self._size())
 
     def _affected(
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
@@ -140,7 +140,7 @@ class DuckArea:
         columns = plan.exact_key_columns(definition.inexact)
         if affected is None:
             self._keep(bags.nothing(names))
-            return Delta(strategy=Strategy.KEYS, changes=0)
+            return Delta(changes=0)
         self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {KEYS} AS {affected}")
         if self._exceeds_threshold(definition, f"temp.{KEYS}", base):
             return Reason.ABOVE_THRESHOLD
@@ -151,7 +151,7 @@ class DuckArea:
         rows = plan.rows_of(now, f"temp.{KEYS}", definition.inexact)
         typed = f"(SELECT {_typed(definition)} FROM ({rows}))"  # noqa: S608  quoted
         self._keep(bags.difference(typed, stored, names))
-        return Delta(strategy=Strategy.KEYS, changes=self._size())
+        return Delta(changes=self._size())
 
     def _merged(
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
@@ -162,7 +162,7 @@ class DuckArea:
         found = plan.merge(now, MERGED, stored=stored, types=definition.types)
         if found is None:
             self._keep(bags.nothing(names))
-            return Delta(strategy=Strategy.MERGE, changes=0)
+            return Delta(changes=0)
         self._make(MERGED.parts, found.parts)
         if self._exceeds_threshold(definition, MERGED.parts, base):
             return Reason.ABOVE_THRESHOLD
@@ -174,7 +174,7 @@ class DuckArea:
             recomputed = plan.recomputed(now, MERGED.keys)
             new += f" UNION ALL SELECT {_typed(definition)} FROM ({recomputed})"  # noqa: S608
         self._keep(bags.difference(f"({new})", MERGED.rows, names))
-        return Delta(strategy=Strategy.MERGE, changes=self._size())
+        return Delta(changes=self._size())
 
     def _folded(
         self, definition: Definition, plan: DeltaPlan, now: Situation, base: int
@@ -184,7 +184,7 @@ class DuckArea:
         found = plan.fold(now, MERGED, types=definition.types)
         if found is None:
             self._keep(bags.nothing(names))
-            return Delta(strategy=Strategy.FOLD, changes=0)
+            return Delta(changes=0)
         assert definition.in_parts is not None
         self._make(MERGED.parts, found.parts)
         self._make(MERGED.keys, found.keys)
@@ -199,7 +199,7 @@ class DuckArea:
                 groups = f"(SELECT * FROM {MERGED.keys} AS g ({columns_sql(keys)}))"  # noqa: S608
             stored = parts.of_groups(self._lake.stored_at(definition, base), groups, keys)
         self._keep(bags.difference(f"({new})", stored, names))
-        return Delta(strategy=Strategy.FOLD, changes=self._size())
+        return Delta(changes=self._size())
 
     def _exceeds_threshold(self, definition: Definition, affected: str, base: int) -> bool:
         """Whether more keys are affected than the user allows, as a share of the stored rows."""
