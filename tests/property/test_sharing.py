@@ -5,8 +5,6 @@ The store, the worker and the refresh are the real ones, lake and clock are thos
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -288,7 +286,7 @@ def test_the_slice_of_a_dead_worker_of_this_host_is_told_once(world: World) -> N
     news: list[SliceNews] = []
     with subprocess.Popen(["true"]) as gone:
         pass
-    here = Owner(host=socket.gethostname(), pid=os.getpid())
+    here = Owner()
     parts = replace(context(world), owner=here, tell=news.append)
     dead = Claimant(owner="dead", host=here.host, pid=gone.pid, expires_s=FOR_EVER_S)
 

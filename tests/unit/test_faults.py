@@ -61,7 +61,9 @@ from dynamic_tables.settings import load_settings
         ("[FAILED_READ_FILE.NO_HINT] Error while reading file a. SQLSTATE: KD001", "ENGINE_FAILED"),
         ("[PATH_NOT_FOUND] Path does not exist: file:/mnt/a. SQLSTATE: 42K03", "ENGINE_FAILED"),
         ("SparkException: Python worker exited unexpectedly (crashed).", "ENGINE_FAILED"),
-        ("scala.MatchError: null", "ENGINE_FAILED"),  # nobody knows: to try again does no harm
+        ("java.lang.IllegalStateException: null", "ENGINE_FAILED"),  # nobody knows what it is
+        ("scala.MatchError: null", "QUERY_FAILED"),  # a plan meets it again; another may not
+        ("[INTERNAL_ERROR] Couldn't find a#1 in [b#2] SQLSTATE: XX000", "QUERY_FAILED"),
         ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", "QUERY_FAILED"),
         ("[CAST_INVALID_INPUT] The value 'x' … SQLSTATE: 22018\n== SQL ==\n…", "QUERY_FAILED"),
         ("[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row. SQLSTATE: 21000", "QUERY_FAILED"),

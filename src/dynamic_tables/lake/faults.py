@@ -44,6 +44,8 @@ _STATE = re.compile(r"SQLSTATE: (\w{5})")
 _QUERYS_CLASS = re.compile(
     r"java\.lang\.ArithmeticException|java\.time\.[\w.]*DateTime\w*Exception|PythonException: "
 )
+# Defects of Spark that a plan meets, every time; another plan of the same query may not.
+_DEFECT = re.compile(r"\[INTERNAL_ERROR\]|scala\.MatchError")
 
 
 def told(error: BaseException, *, about: str) -> RefreshError:
@@ -68,6 +70,8 @@ def _is_querys(error: BaseException) -> bool:
     What it says nothing about may pass, and is tried again: networks have no end of words.
     """
     state, text = _state(error), str(error)
+    if _DEFECT.search(text):
+        return True
     if state is not None:
         return _QUERYS_STATE.match(state) is not None
     if isinstance(error, AnalysisException) and getattr(error, "_cause", None) is None:
