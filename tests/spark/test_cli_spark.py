@@ -101,6 +101,7 @@ def test_a_lost_store_is_rebuilt_and_refreshes_go_on(demo: str, dt: Run, lake: P
         assert f"{cost['strategy']} {cost['seconds']:.1f} s" in told
     assert {cost["storage"] for cost in row["storages"]} == {"IN_PLACE", "MERGE_ON_READ"}
     assert "MERGE_ON_READ: refreshed in" in told
+    assert "shop.sales_by_region: MERGE_ON_READ: refreshed in" in dt("plan").stdout
     report = json.loads(dt("refresh", "--json").stdout)
     records = {record["table"]: record for record in report["tables"]}
     assert {record["outcome"] for record in records.values()} == {"done"}

@@ -165,6 +165,16 @@ class StorageCost:
     read_s: float
     supposed: int | None = None  # changed rows, where none has changed yet
 
+    def __str__(self) -> str:
+        """As people read it.
+
+        >>> print(StorageCost(storage=Storage.IN_PLACE, refresh_s=1.04, read_s=0.3, supposed=2000))
+        IN_PLACE: refreshed in 1.0 s if 2,000 rows change, read in 0.3 s
+        """
+        supposed = f" if {self.supposed:,} rows change" if self.supposed is not None else ""
+        took = f"refreshed in {self.refresh_s:.1f} s{supposed}"
+        return f"{self.storage.value}: {took}, read in {self.read_s:.1f} s"
+
     def as_json(self) -> dict[str, Any]:
         return {
             "storage": self.storage.value,

@@ -45,7 +45,7 @@ class Planned:
         parts = [f"{self.table}: {did} ({self.reason.value})", self.detail]
         if self.estimate is not None:
             parts.append(f"{self.estimate.bytes:,} bytes, {self.estimate.seconds:.1f} s")
-        said = (f"  {warning}" for warning in self.warnings)
+        said = (f"  {line}" for line in (*self.warnings, *self.storages))
         return "\n".join([", ".join(filter(None, parts)), *said])
 
     @property

@@ -75,6 +75,7 @@ def near(name: TableName, reader: TableName) -> str:
 
 
 def plan_table(planned: Sequence[Planned]) -> RenderableType:
+    """One line a table; below, what is warned of, and what aggregates cost by their storage."""
     rows = [
         [
             str(row.table),
@@ -92,7 +93,10 @@ def plan_table(planned: Sequence[Planned]) -> RenderableType:
     said = [
         Text(f"  {row.table}: {text}", style="yellow") for row in planned for text in row.warnings
     ]
-    return Group(grid(headings, rows), *said)
+    stored = [
+        Text(f"  {row.table}: {cost}", style="dim") for row in planned for cost in row.storages
+    ]
+    return Group(grid(headings, rows), *said, *stored)
 
 
 def declared_text(declared: Declared) -> RenderableType:

@@ -15,7 +15,6 @@ from dynamic_tables.model import Estimate, Failure, RefreshRecord, Status, Strat
 from dynamic_tables.options import Options
 from dynamic_tables.processes import name_of
 from dynamic_tables.reasons import BY_POLICY, NEVER_SUSPENDS, Reason
-from dynamic_tables.refresh.costs import StorageCost
 from dynamic_tables.refresh.preview import Planned
 from dynamic_tables.render.basics import Cell, clock_time, grid, instant, key_values, sql_text
 from dynamic_tables.render.refreshes import near, pins_text, records_table
@@ -236,16 +235,10 @@ def _next_refresh(planned: Planned) -> dict[str, Cell]:
     if Reason.ROWS_WENT in planned.rejected.values():
         facts["not this time"] = f"{Strategy.APPEND.value} ({Reason.ROWS_WENT.value})"
     if planned.storages:
-        facts["stored"] = "\n".join(map(_storage, planned.storages))
+        facts["stored"] = "\n".join(map(str, planned.storages))
     if planned.warnings:
         facts["note"] = "\n".join(planned.warnings)
     return facts
-
-
-def _storage(cost: StorageCost) -> str:
-    supposed = f" if {cost.supposed:,} rows change" if cost.supposed is not None else ""
-    way = cost.storage.value
-    return f"{way}: refreshed in {cost.refresh_s:.1f} s{supposed}, read in {cost.read_s:.1f} s"
 
 
 def _estimate(expected: Estimate, rejected: Reason | None) -> str:
