@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -150,12 +152,18 @@ def millions(rows: int) -> str:
     return f"{rows // 10**6}m" if rows >= 10**6 else f"{rows // 1000}k"
 
 
+def command() -> str:
+    """What was typed, so that everybody can repeat it."""
+    wanted = [word for word in sys.argv[1:] if word != "--save"]
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *wanted])
+
+
 def report(title: str, text: str, *, save: bool, picture: str | None = None) -> None:
     """Print a section; with --save, keep it."""
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     when = datetime.now(UTC).strftime("%Y-%m-%d")
     shown = f"\n![plot]({picture})\n" if picture and save else ""
-    section = f"## {title}\n\n{when}, {machine}\n\n{text}\n{shown}"
+    section = f"## {title}\n\n{when}, {machine}: `{command()}`\n\n{text}\n{shown}"
     print(section)
     if save:
         with RESULTS.open("a", encoding="utf-8") as file:
