@@ -429,6 +429,30 @@ def test_what_was_left_open_is_completed_and_no_more(world: World) -> None:
     assert world.store.pending() == world.store.claims() == looks.ask() == []
 
 
+def test_what_was_left_open_and_fails_is_run_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number is given up; on the same data the query would fail again."""
+    left_open(world)
+    computed: list[str] = []
+
+    def fails(_area: MemoryArea, definition: Definition, *_: object) -> None:
+        computed.append(definition.table_id)
+        raise OSError("division by zero")
+
+    monkeypatch.setattr(MemoryArea, "compute", fails)
+    looks = Worker(context(world, reason=Reason.QUERY_FAILED), slots=1, say=print)
+    assert looks.ask() == ["child"]
+    assert looks._once()
+    failed, state = world.store.history("child")[0], world.store.table_by_id("child")
+    assert (failed.outcome, failed.reason, failed.trigger) == ("failed", "QUERY_FAILED", "recovery")
+    assert computed == ["child"]
+    assert state is not None
+    assert state.failures == 1
+    assert world.store.intent("child") is None
+    assert world.store.pending() == world.store.claims() == looks.ask() == []
+
+
 def test_what_others_completed_meanwhile_is_left_alone(world: World) -> None:
     left_open(world)
     looks = Worker(context(world), slots=1, say=print)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -102,6 +105,23 @@ def test_history_that_vacuum_took(shared: dt.DynamicTables) -> None:
     assert (record.strategy, record.reason) == ("full", "HISTORY_GONE")
     assert (record.work.rows_inserted, record.work.rows_deleted) == (2, 2)
     check(shared, "kept")
+
+
+def test_a_version_is_gone_when_its_files_are(shared: dt.DynamicTables) -> None:
+    """Not when its commit is older than deleted files are kept for: nobody has deleted any."""
+    shared.sql("CREATE TABLE aged (k INT, v INT) USING delta")
+    shared.sql("INSERT INTO aged SELECT id, id FROM range(10)")
+    shared.create("of_aged", "SELECT k, count(*) AS n FROM aged GROUP BY k")
+    shared.create("below_aged", "SELECT a.k, a.v, o.n FROM aged a JOIN of_aged o ON a.k = o.k")
+    log = Path(unquote(shared.sql("DESCRIBE DETAIL aged").collect()[0].location[5:])) / "_delta_log"
+    long_ago = (utc_now() - timedelta(days=10)).timestamp()
+    for commit in log.glob("*.json"):
+        os.utime(commit, (long_ago, long_ago))
+    shared.sql("INSERT INTO aged VALUES (11, 11)")
+    record = shared.refresh("below_aged", strategy="full")["below_aged"]  # at its parent's cut
+    assert {pin.name.name: pin.version for pin in record.pins}["aged"] == 1
+    assert shared.refresh("of_aged", "below_aged").ok
+    check(shared, "of_aged", "below_aged")
 
 
 def test_warned_before_history_is_gone(

@@ -91,6 +91,19 @@ def test_what_comes_to_nothing_is_no_commit(lake: dt.DynamicTables, written: lis
     assert (before.version, before.sequence) == (after.version, after.sequence)
 
 
+def test_a_total_that_nothing_is_added_to(lake: dt.DynamicTables, written: list[int]) -> None:
+    """The row of parts of a query without groups is there, and tells nothing."""
+    query = "SELECT count(*) AS n, sum(v) AS s, min(v) AS low FROM come WHERE v > 0"
+    lake.create("total_ahead", query, storage="MERGE_ON_READ")
+    lake.sql("INSERT INTO come VALUES (3, -1)")
+    record = lake.refresh("total_ahead")["total_ahead"]
+    assert (record.strategy, record.reason, written) == ("no_data", "NET_EMPTY", [0])
+    lake.sql("INSERT INTO come VALUES (3, 1)")
+    assert lake.refresh("total_ahead")["total_ahead"].strategy == "fold"
+    check(lake, "total_ahead")
+    lake.drop("total_ahead")
+
+
 @pytest.mark.parametrize("name", ["folded", "added"])
 def test_a_table_that_is_altered_meanwhile_is_written_anew(
     lake: dt.DynamicTables, written: list[int], name: str

@@ -64,6 +64,20 @@ from dynamic_tables.settings import load_settings
         ("java.lang.IllegalStateException: null", "ENGINE_FAILED"),  # nobody knows what it is
         ("scala.MatchError: null", "QUERY_FAILED"),  # a plan meets it again; another may not
         ("[INTERNAL_ERROR] Couldn't find a#1 in [b#2] SQLSTATE: XX000", "QUERY_FAILED"),
+        (
+            "[INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND] Could not find a#1 … SQLSTATE: XX000",
+            "QUERY_FAILED",
+        ),
+        ("[MISSING_ATTRIBUTES.RESOLVED_ATTRIBUTE_APPEAR] … SQLSTATE: XX000", "QUERY_FAILED"),
+        ("[PLAN_VALIDATION_FAILED_RULE_IN_BATCH] … SQLSTATE: XXKD0", "QUERY_FAILED"),
+        ("java.lang.StackOverflowError", "QUERY_FAILED"),
+        ("java.lang.ClassCastException: class a cannot be cast to class b", "QUERY_FAILED"),
+        ("[INTERNAL_ERROR_NETWORK] no reply SQLSTATE: XX000", "ENGINE_FAILED"),
+        ("[INTERNAL_ERROR_STORAGE] no space SQLSTATE: XX000", "ENGINE_FAILED"),
+        (
+            "[DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION] … 0AKDC",
+            "HISTORY_GONE",
+        ),
         ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", "QUERY_FAILED"),
         ("[CAST_INVALID_INPUT] The value 'x' … SQLSTATE: 22018\n== SQL ==\n…", "QUERY_FAILED"),
         ("[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row. SQLSTATE: 21000", "QUERY_FAILED"),

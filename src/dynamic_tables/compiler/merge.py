@@ -78,10 +78,11 @@ class Merging:
             f"{emitter.text(key)} AS {key_column(n)}"
             for n, (_, key) in enumerate(self.aggregate.keys)
         ]
+        counted = _counted if self.aggregate.keys else _counted_of_none
         for n, fold in enumerate(self.folds):
-            items += _contributions(emitter, n, fold)
-        items.append(f"SUM(CASE WHEN {WEIGHT} < 0 THEN 1 ELSE 0 END) AS {GONE}")
-        items.append(f"SUM(CASE WHEN ABS({WEIGHT}) <> 1 THEN 1 ELSE 0 END) AS {ODD}")
+            items += _contributions(emitter, n, fold, counted)
+        items.append(f"{counted(f'CASE WHEN {WEIGHT} < 0 THEN 1 ELSE 0 END')} AS {GONE}")
+        items.append(f"{counted(f'CASE WHEN ABS({WEIGHT}) <> 1 THEN 1 ELSE 0 END')} AS {ODD}")
         group = ", ".join(emitter.text(key) for _, key in self.aggregate.keys)
         sql = f"SELECT {', '.join(items)} FROM {changed}" + (f" GROUP BY {group}" if group else "")
         return emitter.with_ctes(sql)
@@ -345,7 +346,18 @@ def _signed_sum(value: str, dialect: str) -> str:
     return f"SUM(CASE WHEN {WEIGHT} > 0 THEN {value} ELSE -({value}) END)"
 
 
-def _contributions(emitter: Emitter, n: int, fold: Fold) -> list[str]:
+def _counted(each: str) -> str:
+    return f"SUM({each})"
+
+
+def _counted_of_none(each: str) -> str:
+    """Without groups there is a row of parts also where the query takes none of what changed."""
+    return f"COALESCE(SUM({each}), 0)"
+
+
+def _contributions(
+    emitter: Emitter, n: int, fold: Fold, counted: Callable[[str], str]
+) -> list[str]:
     """What the changed rows of a group add, all together."""
     argument = fold.argument()
     value = emitter.text(argument) if argument is not None else ""
@@ -355,7 +367,8 @@ def _contributions(emitter: Emitter, n: int, fold: Fold) -> list[str]:
                 counts = f"({value}) IS NOT NULL"
             else:
                 counts = emitter.text(fold.condition) if fold.condition is not None else "TRUE"
-            return [f"SUM(CASE WHEN {counts} THEN {WEIGHT} ELSE 0 END) AS {value_name(n)}"]
+            each = f"CASE WHEN {counts} THEN {WEIGHT} ELSE 0 END"
+            return [f"{counted(each)} AS {value_name(n)}"]
         case Kind.SUM:
             return [f"{_signed_sum(value, emitter.dialect)} AS {value_name(n)}"]
         case Kind.AVG:

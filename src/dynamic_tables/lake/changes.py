@@ -21,7 +21,7 @@ from dynamic_tables.lake.base import Delta, Moves
 from dynamic_tables.lake.deltas import Feed, SparkLeaves, typed, types_of
 from dynamic_tables.lake.differing import changes_by_feed, changes_by_files
 from dynamic_tables.lake.extent import Extent
-from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone, told
+from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone, says, told
 from dynamic_tables.lake.files import row_count_at, rows_at
 from dynamic_tables.lake.holding import Holder, Kept
 from dynamic_tables.lake.log import RENAMING_OPERATIONS
@@ -223,7 +223,7 @@ class Changes:
                     self._session, place, self._in_few_files(rows), partial=partial
                 )
             except SPARK_FAULTS as error:
-                if NEEDS_ROWS not in str(error):
+                if not says(error, NEEDS_ROWS):
                     raise
                 return None
         if written is None:
@@ -234,8 +234,9 @@ class Changes:
         """Few rows of many tasks would be as many files, which cost every reader."""
         if not self._holder.expects_few:
             return rows
-        adapts = self._session.conf.get("spark.sql.adaptive.enabled") == "true"
-        return rows.hint("rebalance") if adapts else rows.coalesce(1)
+        if self._session.conf.get("spark.sql.adaptive.enabled") == "true":
+            return rows.hint("rebalance")
+        return rows.coalesce(1) if self._reads_few() else rows.repartition(1)
 
     def _found(self, difference: DataFrame, *, of_few: bool = False) -> Found:
         kept = self._holder.keep(difference, of_few=of_few)

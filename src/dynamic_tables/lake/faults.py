@@ -20,6 +20,10 @@ PLACE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+;?)?(\s*\(line \d+, pos 
 # Surroundings first, then what is gone.
 _CONFLICT = r"DELTA_CONCURRENT|Concurrent\w+Exception|MetadataChanged|ProtocolChanged"
 _NO_MEMORY = r"OutOfMemory|OUT_OF_MEMORY|[Nn]ot? enough memory|(acquire|allocate) .{0,40}memory"
+_GONE = (
+    r"DELTA_(VERSION_NOT_FOUND|FILE_NOT_FOUND|TRUNCATED_TR|UNSUPPORTED_TIME_TRAVEL_BEYOND)"
+    r"|VersionNotFound|FILE_NOT_EXIST|FileNotF"
+)
 _WORDS = (
     (_CONFLICT, Reason.COMMIT_FAILED),
     (r"SparkContext was", Reason.ENGINE_FAILED),  # shut down: its jobs are told to be cancelled
@@ -29,10 +33,7 @@ _WORDS = (
     (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
     (r"/blockmgr-|temp_shuffle_|MetadataFetchFailed", Reason.ENGINE_FAILED),  # Spark's own files
     (r"Permission denied|AccessControlException|AccessDenied", Reason.NO_PERMISSION),
-    (
-        r"DELTA_(VERSION_NOT_FOUND|FILE_NOT_FOUND|TRUNCATED_TR)|VersionNotFound|FILE_NOT_EXIST|FileNotF",
-        Reason.HISTORY_GONE,
-    ),
+    (_GONE, Reason.HISTORY_GONE),
 )
 
 # A query's SQLSTATEs: 0A unsupported, 21 cardinality, 22 data, 23 constraint, 38 and 39 functions,
@@ -44,8 +45,12 @@ _STATE = re.compile(r"SQLSTATE: (\w{5})")
 _QUERYS_CLASS = re.compile(
     r"java\.lang\.ArithmeticException|java\.time\.[\w.]*DateTime\w*Exception|PythonException: "
 )
-# Defects of Spark that a plan meets, every time; another plan of the same query may not.
-_DEFECT = re.compile(r"\[INTERNAL_ERROR\]|scala\.MatchError")
+# Defects of Spark that a plan meets, every time; another plan of the same query may not. There are
+# also internal errors of networks, storages and memories: those pass.
+_DEFECT = re.compile(
+    r"\[(INTERNAL_ERROR(_ATTRIBUTE_NOT_FOUND)?|MISSING_ATTRIBUTES\.\w+|PLAN_VALIDATION_FAILED\w*)\]"
+    r"|scala\.MatchError|java\.lang\.(StackOverflowError|(ClassCast|UnsupportedOperation)Exception)"
+)
 
 
 def told(error: BaseException, *, about: str) -> RefreshError:
@@ -54,6 +59,11 @@ def told(error: BaseException, *, about: str) -> RefreshError:
     querys = any(_is_querys(link) for link in links)
     otherwise = Reason.QUERY_FAILED if querys else Reason.ENGINE_FAILED
     return telling.told(text, _WORDS, otherwise, sentence=headline(error), about=about)
+
+
+def says(error: BaseException, words: str) -> bool:
+    """Whether an error, or a cause of it, has these words."""
+    return any(words in str(link) for link in _chain(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -68,6 +68,8 @@ PRIVATE_SETTINGS = {
     "spark.sql.parquet.pushdown.inFilterThreshold": str(LISTED_AT_MOST),  # keys skip row groups
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    # A version is gone when its files are, not when its commit has become old.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 
 

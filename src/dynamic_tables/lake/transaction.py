@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -82,9 +83,12 @@ def write_ahead(
             return None
         transaction = log.startTransaction(jvm.some(session, None), jvm.some(session, snapshot))
         files = [*jvm.items(transaction.writeFiles(rows._jdf))]
+        sizes: list[Any] = [jvm.option(file.numLogicalRecords()) for file in files]
+        if None in sizes:  # nobody knows whether there is anything to commit
+            return None
         return Written(
             rows=rows,
-            size=sum(jvm.option(file.numLogicalRecords()) or 0 for file in files),
+            size=sum(sizes),
             files=_with_tags(session, files, PARTIAL) if partial else files,
             transaction=transaction,
             written_for=snapshot,

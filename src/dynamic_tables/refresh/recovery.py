@@ -152,8 +152,17 @@ class Recovery:
                     raise
                 # The cut cannot be computed: a source is gone, or it must not be. Give n up.
                 self._give_up(area, intent, state, standing, decision)
+                if self._writer.order.only_recover and self._is_querys(error):
+                    raise  # what nobody asked for is not tried again on the same data
                 return
             self._writer.commit(write.intent or intent, state, standing, how, write)
+
+    def _is_querys(self, error: BaseException) -> bool:
+        told = error if isinstance(error, DynamicTablesError) else self._told(error)
+        return told.reason is Reason.QUERY_FAILED and self._writer.recovered is None
+
+    def _told(self, error: BaseException) -> RefreshError:
+        return self._lake.told(error, about=str(self._definition.name))
 
     def _computed(
         self,
