@@ -68,10 +68,12 @@ class Changes:
 
     def series(self) -> Iterator[str]:
         """What happens between two refreshes: some commits to all tables or to some, seldom
-        nothing."""
+        nothing; now and then rows only come."""
         if self._chance.random() < 0.7:
             for table in sorted(self._world):
                 yield from self._insert(table)
+            if self._chance.random() < 0.3:
+                return
         for _ in range(self._chance.choice([0, 1, 2, 3, 3, 4, 5])):
             yield from self.one()
 
