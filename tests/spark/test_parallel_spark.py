@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,23 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dt.DynamicTable
         other.close()
 
 
+@contextmanager
+def created(tables: dt.DynamicTables) -> Generator[list[Subtask]]:
+    """The slices that refreshes are cut into meanwhile."""
+    found: list[Subtask] = []
+
+    def observer(step: Step | SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            found.extend(tables.store.subtasks())
+
+    with observing(observer):
+        yield found
+
+
+def kinds(slices: list[Subtask]) -> list[str]:
+    return [item.subtask_type for item in slices]
+
+
 def staged(tables: dt.DynamicTables, name: str) -> list[Path]:
     """What lies in the staging place of a table."""
     place = local_path(tables.show(name).definition.location)
@@ -107,20 +125,29 @@ def test_keys_first_load_and_full_in_slices(tables: dt.DynamicTables) -> None:
         **SHARED,
     )
     tables.create("child", "SELECT sum(n) AS n FROM variety", initialize="ON_SCHEDULE")
-    first = refreshed(tables, "variety")
+    with created(tables) as slices:
+        first = refreshed(tables, "variety")
     assert (first.action, first.strategy, first.slices) == ("initialize", "full", SLICES)
+    assert kinds(slices) == ["hash_range"] * SLICES  # nobody has counted these keys
     tables.refresh("child")
     tables.sql("INSERT INTO orders SELECT 1000 + id, nullif(id, 3), 7 FROM range(9)")
     tables.sql("DELETE FROM orders WHERE customer = 10")
-    done = refreshed(tables, "variety")
+    with created(tables) as slices:
+        done = refreshed(tables, "variety")
     assert (done.strategy, done.slices) == ("keys", SLICES)
+    assert kinds(slices) == ["modulo"] * SLICES
+    [nobody] = tables.sql("SELECT n FROM variety WHERE customer IS NULL").collect()
+    assert nobody.n == 19  # of 200 orders 18, and one more
     full = refreshed(tables, "variety", strategy="full")
     assert (full.reason, full.slices) == ("FORCED", SLICES)
     assert full.work.rows_inserted in (None, 0)  # nothing differs: an empty commit takes n
     tables.refresh("child")
-    tables.sql("UPDATE orders SET product = product + 10")  # changes rows of all keys, and no count
-    same = refreshed(tables, "variety")
+    # Changes rows of keys that are all even, or NULL, and no count.
+    tables.sql("UPDATE orders SET product = product + 10 WHERE coalesce(customer, 0) % 2 = 0")
+    with created(tables) as slices:
+        same = refreshed(tables, "variety")
     assert (same.strategy, same.slices) == ("keys", SLICES)
+    assert kinds(slices) == ["hash_range"] * SLICES  # modulo would give all to one slice
     assert tables.refresh("child")["child"].strategy == "no_data"
     listed = [record.slices for record in tables.history("variety")]
     assert listed == [SLICES] * 4
@@ -135,20 +162,13 @@ def test_composite_keys_with_nulls_and_empty_slices(tables: dt.DynamicTables) ->
         **SHARED,
     )
     assert refreshed(tables, "grouped").slices == SLICES
-    seen: list[Subtask] = []
-
-    def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:
-            seen.extend(tables.store.subtasks())
-
     tables.sql("INSERT INTO pairs VALUES (500, NULL, NULL, 7), (501, 0, 'b1', 8), (502, 9, 'z', 9)")
     tables.sql("DELETE FROM pairs WHERE a = 2")  # two groups disappear
-    with observing(observer):
+    with created(tables) as slices:
         done = refreshed(tables, "grouped")
     assert done.strategy == "keys"
-    assert {item.subtask_type for item in seen} == {"hash_range"}
-    assert len(seen) == done.slices
-    assert seen[0].subtask_data["key_columns"] == ["a", "b `c"]
+    assert kinds(slices) == ["hash_range"] * (done.slices or 0)
+    assert slices[0].subtask_data["key_columns"] == ["a", "b `c"]
 
 
 def test_a_source_is_read_by_its_partitions(tables: dt.DynamicTables) -> None:
@@ -157,13 +177,7 @@ def test_a_source_is_read_by_its_partitions(tables: dt.DynamicTables) -> None:
         "SELECT day, customer, count(DISTINCT id) AS n FROM visits GROUP BY day, customer",
         **SHARED,
     )
-    kinds: list[str] = []
-
-    def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:
-            kinds.extend(item.subtask_type for item in tables.store.subtasks())
-
-    with observing(observer):
+    with created(tables) as slices:
         assert refreshed(tables, "daily").slices == SLICES
         tables.sql("INSERT INTO visits SELECT 900 + id, id % 3, NULL FROM range(3)")
         tables.sql("INSERT INTO visits SELECT 800 + id, id, concat('d', id) FROM range(5)")
@@ -175,7 +189,7 @@ def test_a_source_is_read_by_its_partitions(tables: dt.DynamicTables) -> None:
         tables.sql("INSERT INTO visits SELECT 700 + id, id, 'd9' FROM range(9)")
         one = refreshed(tables, "daily")  # keys of one partition are hashed
     assert one.strategy == "keys"
-    assert kinds == ["partition"] * 3 * SLICES + ["hash_range"] * (one.slices or 0)
+    assert kinds(slices) == ["partition"] * 3 * SLICES + ["hash_range"] * (one.slices or 0)
 
 
 def test_an_error_of_the_query_ends_it_and_leaves_nothing(tables: dt.DynamicTables) -> None:
