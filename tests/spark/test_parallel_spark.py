@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 import dynamic_tables as dt
 from dynamic_tables.lake import delta, sessions, snapshots
 from dynamic_tables.lake.places import local_path
-from dynamic_tables.lake.slices import FOLDER, clear_slices
+from dynamic_tables.lake.slices import FOLDER, SparkSlicer, clear_slices
+from dynamic_tables.lake.slicing import Part, Slicing
 from dynamic_tables.steps import SliceStep, Step, observing
 from dynamic_tables.store import Subtask
 from oracle import check
@@ -235,6 +236,42 @@ def test_a_damaged_slice_is_noticed(tables: dt.DynamicTables) -> None:
     assert tables.show("checked").build is None
     settled(tables, "checked")
     assert refreshed(tables, "checked").slices == SLICES
+
+
+compute = SparkSlicer.compute
+
+
+def other_value(slicer: SparkSlicer, slicing: Slicing, slice_no: int, *at: Any) -> Part:
+    """As many rows as were computed, under the same keys."""
+    part = compute(slicer, slicing, slice_no, *at)
+    spark = slicer._session
+    written = spark.read.parquet(part.location)
+    [(key, n), *rest] = written.collect()
+    spoilt = spark.createDataFrame([(key, n + 1), *rest], written.schema)
+    spoilt.write.mode("overwrite").parquet(part.location)
+    return part
+
+
+def other_slice(slicer: SparkSlicer, slicing: Slicing, _slice_no: int, *at: Any) -> Part:
+    """All rows that were computed, but of a slice that is another worker's."""
+    return compute(slicer, slicing, 0, *at)
+
+
+@pytest.mark.parametrize("damage", [other_value, other_slice])
+def test_a_slice_of_other_rows_is_noticed(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, damage: Callable[..., Part]
+) -> None:
+    name = damage.__name__
+    tables.create(name, "SELECT id, count(DISTINCT a) AS n FROM pairs GROUP BY id", **SHARED)
+    rested(tables)
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkSlicer, "compute", damage)
+        with pytest.raises(dt.RefreshFailed) as caught:
+            tables.refresh(name)
+    assert caught.value.report.failed[0].reason == "SLICE_DAMAGED"
+    assert tables.show(name).build is None
+    settled(tables, name)
+    assert refreshed(tables, name).slices == SLICES
 
 
 def test_missing_keys_are_noticed(tables: dt.DynamicTables) -> None:
