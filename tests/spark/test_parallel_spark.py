@@ -26,6 +26,12 @@ pytestmark = pytest.mark.spark
 SHARED = {"parallel_threshold": 4, "initialize": "ON_SCHEDULE"}
 WORKERS = SLICES = 2
 EXPIRES_S = 4.0  # a worker is slow after half of it
+FLAGS: dict[str, Any] = {
+    "jvm": "quick",
+    "say": lambda _: None,
+    "poll_s": 0.1,
+    "claim_expires_s": EXPIRES_S,
+}
 SOURCES = (
     """CREATE TABLE visits USING delta PARTITIONED BY (day) AS
     SELECT id, nullif(id % 7, 2) AS customer, concat('d', id % 5) AS day FROM range(140)""",
@@ -35,33 +41,50 @@ SOURCES = (
     """CREATE TABLE orders USING delta AS
     SELECT id, nullif(id % 11, 3) AS customer, id % 5 AS product FROM range(200)""",
 )
+STAR = (
+    """CREATE TABLE sales USING delta AS
+    SELECT id, id % 50 AS customer, id % 7 AS product, id % 9 AS amount FROM range(400)""",
+    "CREATE TABLE customers USING delta AS SELECT id AS customer, 'old' AS segment FROM range(50)",
+)
+METRICS = """
+SELECT s.customer, max(c.segment) AS segment, count(*) AS sales,
+       count(DISTINCT s.product) AS products, sum(s.amount) AS amount
+FROM sales s JOIN customers c ON s.customer = c.customer GROUP BY s.customer
+"""
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dt.DynamicTables]:
-    """A lake with idle workers, each with a connection and a session of its own."""
-    folder = tmp_path_factory.mktemp("parallel") / "lake"
-    flags = {
-        "jvm": "quick",
-        "say": lambda _: None,
-        "poll_s": 0.1,
-        "claim_expires_s": EXPIRES_S,
-    }
-    opened = [dt.connect(folder, **flags)]
-    for statement in SOURCES:  # an embedded catalog is filled when it is opened
-        opened[0].sql(statement)
-    opened += [dt.connect(folder, **flags) for _ in range(WORKERS)]
-    workers = [other.worker(slots=1, say=print) for other in opened[1:]]
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parallel") / "lake"
+
+
+@pytest.fixture(scope="module")
+def tables(folder: Path) -> Iterator[dt.DynamicTables]:
+    """A lake with idle workers."""
+    with dt.connect(folder, **FLAGS) as tables:
+        for statement in SOURCES:  # an embedded catalog is filled when it is opened
+            tables.sql(statement)
+        with working(folder, WORKERS):
+            yield tables
+
+
+@contextmanager
+def working(folder: Path, count: int) -> Generator[None]:
+    """Workers, each with a connection and a session of its own."""
+    opened = [dt.connect(folder, **FLAGS) for _ in range(count)]
+    workers = [other.worker(slots=1, say=print) for other in opened]
     threads = [threading.Thread(target=worker.run) for worker in workers]
     for thread in threads:
         thread.start()
-    yield opened[0]
-    for worker in workers:
-        worker.stop()
-    for thread in threads:
-        thread.join()
-    for other in opened:
-        other.close()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join()
+        for other in opened:
+            other.close()
 
 
 @contextmanager
@@ -98,12 +121,12 @@ def settled(tables: dt.DynamicTables, name: str) -> None:
     assert staged(tables, name) == []
 
 
-def rested(tables: dt.DynamicTables) -> None:
+def rested(tables: dt.DynamicTables, workers: int = WORKERS) -> None:
     """All workers have been idle for some of their looks: a refresh that failed before this one may
     still be asked for, and whoever carries that out does not count as idle."""
     looks = 0
     for _ in range(300):
-        looks = looks + 1 if tables.store.idle_workers("") == WORKERS else 0
+        looks = looks + 1 if tables.store.idle_workers("") == workers else 0
         if looks == 5:
             return
         time.sleep(0.1)
@@ -378,3 +401,33 @@ def test_a_slow_worker_gets_company(tables: dt.DynamicTables) -> None:
         assert ended.wait(100)
     assert done.slices == SLICES
     settled(tables, "hurried")
+
+
+def test_a_dimension_changes_for_two_fifths_of_the_customers(
+    tables: dt.DynamicTables, folder: Path
+) -> None:
+    """The seed's large refresh, small: four workers at once have a slice each."""
+    for statement in STAR:
+        tables.sql(statement)
+    tables.create("customer_metrics", METRICS, parallel_threshold=10)
+    tables.sql("UPDATE customers SET segment = 'new' WHERE customer % 5 < 2")
+    computed: list[Subtask] = []
+    begun = threading.Event()
+    together = threading.Barrier(1 + 4, action=begun.set, timeout=100)  # the coordinator waits, too
+
+    def observer(step: Step | SliceStep, _table: str) -> None:
+        begins = step is SliceStep.CLAIMED and _in_a_worker() and not begun.is_set()
+        if begins or step is SliceStep.SHARED:
+            together.wait()
+        elif step is SliceStep.GATHERED:
+            computed.extend(tables.store.subtasks())
+
+    with working(folder, 4 - WORKERS), observing(observer):
+        rested(tables, 4)
+        [record] = tables.refresh("customer_metrics", strategy="keys").records
+    assert (record.strategy, record.slices) == ("keys", 4)
+    assert record.work.cardinality_ratio == 0.4
+    done = [item for item in computed if item.status == "completed"]
+    assert sorted(item.slice_no for item in done) == [0, 1, 2, 3]
+    assert set(kinds(done)) == {"modulo"}
+    settled(tables, "customer_metrics")
