@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from pyspark.sql import SparkSession
 import dynamic_tables as dt
 from dynamic_tables.lake import delta, sessions, snapshots
 from dynamic_tables.lake.places import local_path
-from dynamic_tables.lake.slices import FOLDER, clear_slices
+from dynamic_tables.lake.slices import FOLDER, SparkSlicer, clear_slices
+from dynamic_tables.lake.slicing import Part, Slicing
 from dynamic_tables.steps import SliceStep, Step, observing
 from dynamic_tables.store import Subtask
 from oracle import check
@@ -24,6 +26,12 @@ pytestmark = pytest.mark.spark
 SHARED = {"parallel_threshold": 4, "initialize": "ON_SCHEDULE"}
 WORKERS = SLICES = 2
 EXPIRES_S = 4.0  # a worker is slow after half of it
+FLAGS: dict[str, Any] = {
+    "jvm": "quick",
+    "say": lambda _: None,
+    "poll_s": 0.1,
+    "claim_expires_s": EXPIRES_S,
+}
 SOURCES = (
     """CREATE TABLE visits USING delta PARTITIONED BY (day) AS
     SELECT id, nullif(id % 7, 2) AS customer, concat('d', id % 5) AS day FROM range(140)""",
@@ -33,33 +41,67 @@ SOURCES = (
     """CREATE TABLE orders USING delta AS
     SELECT id, nullif(id % 11, 3) AS customer, id % 5 AS product FROM range(200)""",
 )
+STAR = (
+    """CREATE TABLE sales USING delta AS
+    SELECT id, id % 50 AS customer, id % 7 AS product, id % 9 AS amount FROM range(400)""",
+    "CREATE TABLE customers USING delta AS SELECT id AS customer, 'old' AS segment FROM range(50)",
+)
+METRICS = """
+SELECT s.customer, max(c.segment) AS segment, count(*) AS sales,
+       count(DISTINCT s.product) AS products, sum(s.amount) AS amount
+FROM sales s JOIN customers c ON s.customer = c.customer GROUP BY s.customer
+"""
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dt.DynamicTables]:
-    """A lake with idle workers, each with a connection and a session of its own."""
-    folder = tmp_path_factory.mktemp("parallel") / "lake"
-    flags = {
-        "jvm": "quick",
-        "say": lambda _: None,
-        "poll_s": 0.1,
-        "claim_expires_s": EXPIRES_S,
-    }
-    opened = [dt.connect(folder, **flags)]
-    for statement in SOURCES:  # an embedded catalog is filled when it is opened
-        opened[0].sql(statement)
-    opened += [dt.connect(folder, **flags) for _ in range(WORKERS)]
-    workers = [other.worker(slots=1, say=print) for other in opened[1:]]
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parallel") / "lake"
+
+
+@pytest.fixture(scope="module")
+def tables(folder: Path) -> Iterator[dt.DynamicTables]:
+    """A lake with idle workers."""
+    with dt.connect(folder, **FLAGS) as tables:
+        for statement in SOURCES:  # an embedded catalog is filled when it is opened
+            tables.sql(statement)
+        with working(folder, WORKERS):
+            yield tables
+
+
+@contextmanager
+def working(folder: Path, count: int) -> Generator[None]:
+    """Workers, each with a connection and a session of its own."""
+    opened = [dt.connect(folder, **FLAGS) for _ in range(count)]
+    workers = [other.worker(slots=1, say=print) for other in opened]
     threads = [threading.Thread(target=worker.run) for worker in workers]
     for thread in threads:
         thread.start()
-    yield opened[0]
-    for worker in workers:
-        worker.stop()
-    for thread in threads:
-        thread.join()
-    for other in opened:
-        other.close()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join()
+        for other in opened:
+            other.close()
+
+
+@contextmanager
+def created(tables: dt.DynamicTables) -> Generator[list[Subtask]]:
+    """The slices that refreshes are cut into meanwhile."""
+    found: list[Subtask] = []
+
+    def observer(step: Step | SliceStep, _table: str) -> None:
+        if step is SliceStep.SHARED:
+            found.extend(tables.store.subtasks())
+
+    with observing(observer):
+        yield found
+
+
+def kinds(slices: list[Subtask]) -> list[str]:
+    return [item.subtask_type for item in slices]
 
 
 def staged(tables: dt.DynamicTables, name: str) -> list[Path]:
@@ -79,12 +121,12 @@ def settled(tables: dt.DynamicTables, name: str) -> None:
     assert staged(tables, name) == []
 
 
-def rested(tables: dt.DynamicTables) -> None:
+def rested(tables: dt.DynamicTables, workers: int = WORKERS) -> None:
     """All workers have been idle for some of their looks: a refresh that failed before this one may
     still be asked for, and whoever carries that out does not count as idle."""
     looks = 0
     for _ in range(300):
-        looks = looks + 1 if tables.store.idle_workers("") == WORKERS else 0
+        looks = looks + 1 if tables.store.idle_workers("") == workers else 0
         if looks == 5:
             return
         time.sleep(0.1)
@@ -107,20 +149,29 @@ def test_keys_first_load_and_full_in_slices(tables: dt.DynamicTables) -> None:
         **SHARED,
     )
     tables.create("child", "SELECT sum(n) AS n FROM variety", initialize="ON_SCHEDULE")
-    first = refreshed(tables, "variety")
+    with created(tables) as slices:
+        first = refreshed(tables, "variety")
     assert (first.action, first.strategy, first.slices) == ("initialize", "full", SLICES)
+    assert kinds(slices) == ["hash_range"] * SLICES  # nobody has counted these keys
     tables.refresh("child")
     tables.sql("INSERT INTO orders SELECT 1000 + id, nullif(id, 3), 7 FROM range(9)")
     tables.sql("DELETE FROM orders WHERE customer = 10")
-    done = refreshed(tables, "variety")
+    with created(tables) as slices:
+        done = refreshed(tables, "variety")
     assert (done.strategy, done.slices) == ("keys", SLICES)
+    assert kinds(slices) == ["modulo"] * SLICES
+    [nobody] = tables.sql("SELECT n FROM variety WHERE customer IS NULL").collect()
+    assert nobody.n == 19  # of 200 orders 18, and one more
     full = refreshed(tables, "variety", strategy="full")
     assert (full.reason, full.slices) == ("FORCED", SLICES)
     assert full.work.rows_inserted in (None, 0)  # nothing differs: an empty commit takes n
     tables.refresh("child")
-    tables.sql("UPDATE orders SET product = product + 10")  # changes rows of all keys, and no count
-    same = refreshed(tables, "variety")
+    # Changes rows of keys that are all even, or NULL, and no count.
+    tables.sql("UPDATE orders SET product = product + 10 WHERE coalesce(customer, 0) % 2 = 0")
+    with created(tables) as slices:
+        same = refreshed(tables, "variety")
     assert (same.strategy, same.slices) == ("keys", SLICES)
+    assert kinds(slices) == ["hash_range"] * SLICES  # modulo would give all to one slice
     assert tables.refresh("child")["child"].strategy == "no_data"
     listed = [record.slices for record in tables.history("variety")]
     assert listed == [SLICES] * 4
@@ -135,20 +186,13 @@ def test_composite_keys_with_nulls_and_empty_slices(tables: dt.DynamicTables) ->
         **SHARED,
     )
     assert refreshed(tables, "grouped").slices == SLICES
-    seen: list[Subtask] = []
-
-    def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:
-            seen.extend(tables.store.subtasks())
-
     tables.sql("INSERT INTO pairs VALUES (500, NULL, NULL, 7), (501, 0, 'b1', 8), (502, 9, 'z', 9)")
     tables.sql("DELETE FROM pairs WHERE a = 2")  # two groups disappear
-    with observing(observer):
+    with created(tables) as slices:
         done = refreshed(tables, "grouped")
     assert done.strategy == "keys"
-    assert {item.subtask_type for item in seen} == {"hash_range"}
-    assert len(seen) == done.slices
-    assert seen[0].subtask_data["key_columns"] == ["a", "b `c"]
+    assert kinds(slices) == ["hash_range"] * (done.slices or 0)
+    assert slices[0].subtask_data["key_columns"] == ["a", "b `c"]
 
 
 def test_a_source_is_read_by_its_partitions(tables: dt.DynamicTables) -> None:
@@ -157,13 +201,7 @@ def test_a_source_is_read_by_its_partitions(tables: dt.DynamicTables) -> None:
         "SELECT day, customer, count(DISTINCT id) AS n FROM visits GROUP BY day, customer",
         **SHARED,
     )
-    kinds: list[str] = []
-
-    def observer(step: SliceStep, _table: str) -> None:
-        if step is SliceStep.SHARED:
-            kinds.extend(item.subtask_type for item in tables.store.subtasks())
-
-    with observing(observer):
+    with created(tables) as slices:
         assert refreshed(tables, "daily").slices == SLICES
         tables.sql("INSERT INTO visits SELECT 900 + id, id % 3, NULL FROM range(3)")
         tables.sql("INSERT INTO visits SELECT 800 + id, id, concat('d', id) FROM range(5)")
@@ -175,7 +213,7 @@ def test_a_source_is_read_by_its_partitions(tables: dt.DynamicTables) -> None:
         tables.sql("INSERT INTO visits SELECT 700 + id, id, 'd9' FROM range(9)")
         one = refreshed(tables, "daily")  # keys of one partition are hashed
     assert one.strategy == "keys"
-    assert kinds == ["partition"] * 3 * SLICES + ["hash_range"] * (one.slices or 0)
+    assert kinds(slices) == ["partition"] * 3 * SLICES + ["hash_range"] * (one.slices or 0)
 
 
 def test_an_error_of_the_query_ends_it_and_leaves_nothing(tables: dt.DynamicTables) -> None:
@@ -221,6 +259,42 @@ def test_a_damaged_slice_is_noticed(tables: dt.DynamicTables) -> None:
     assert tables.show("checked").build is None
     settled(tables, "checked")
     assert refreshed(tables, "checked").slices == SLICES
+
+
+compute = SparkSlicer.compute
+
+
+def other_value(slicer: SparkSlicer, slicing: Slicing, slice_no: int, *at: Any) -> Part:
+    """As many rows as were computed, under the same keys."""
+    part = compute(slicer, slicing, slice_no, *at)
+    spark = slicer._session
+    written = spark.read.parquet(part.location)
+    [(key, n), *rest] = written.collect()
+    spoilt = spark.createDataFrame([(key, n + 1), *rest], written.schema)
+    spoilt.write.mode("overwrite").parquet(part.location)
+    return part
+
+
+def other_slice(slicer: SparkSlicer, slicing: Slicing, _slice_no: int, *at: Any) -> Part:
+    """All rows that were computed, but of a slice that is another worker's."""
+    return compute(slicer, slicing, 0, *at)
+
+
+@pytest.mark.parametrize("damage", [other_value, other_slice])
+def test_a_slice_of_other_rows_is_noticed(
+    tables: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, damage: Callable[..., Part]
+) -> None:
+    name = damage.__name__
+    tables.create(name, "SELECT id, count(DISTINCT a) AS n FROM pairs GROUP BY id", **SHARED)
+    rested(tables)
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkSlicer, "compute", damage)
+        with pytest.raises(dt.RefreshFailed) as caught:
+            tables.refresh(name)
+    assert caught.value.report.failed[0].reason == "SLICE_DAMAGED"
+    assert tables.show(name).build is None
+    settled(tables, name)
+    assert refreshed(tables, name).slices == SLICES
 
 
 def test_missing_keys_are_noticed(tables: dt.DynamicTables) -> None:
@@ -327,3 +401,33 @@ def test_a_slow_worker_gets_company(tables: dt.DynamicTables) -> None:
         assert ended.wait(100)
     assert done.slices == SLICES
     settled(tables, "hurried")
+
+
+def test_a_dimension_changes_for_two_fifths_of_the_customers(
+    tables: dt.DynamicTables, folder: Path
+) -> None:
+    """The seed's large refresh, small: four workers at once have a slice each."""
+    for statement in STAR:
+        tables.sql(statement)
+    tables.create("customer_metrics", METRICS, parallel_threshold=10)
+    tables.sql("UPDATE customers SET segment = 'new' WHERE customer % 5 < 2")
+    computed: list[Subtask] = []
+    begun = threading.Event()
+    together = threading.Barrier(1 + 4, action=begun.set, timeout=100)  # the coordinator waits, too
+
+    def observer(step: Step | SliceStep, _table: str) -> None:
+        begins = step is SliceStep.CLAIMED and _in_a_worker() and not begun.is_set()
+        if begins or step is SliceStep.SHARED:
+            together.wait()
+        elif step is SliceStep.GATHERED:
+            computed.extend(tables.store.subtasks())
+
+    with working(folder, 4 - WORKERS), observing(observer):
+        rested(tables, 4)
+        [record] = tables.refresh("customer_metrics", strategy="keys").records
+    assert (record.strategy, record.slices) == ("keys", 4)
+    assert record.work.cardinality_ratio == 0.4
+    done = [item for item in computed if item.status == "completed"]
+    assert sorted(item.slice_no for item in done) == [0, 1, 2, 3]
+    assert set(kinds(done)) == {"modulo"}
+    settled(tables, "customer_metrics")

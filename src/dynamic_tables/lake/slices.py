@@ -46,7 +46,7 @@ NUMBER = f"{RESERVED_PREFIX}slice"
 INTEGER = re.compile(r"tinyint|smallint|int|bigint")
 HASHABLE = re.compile(r"(?!.*(map<|variant|collate|interval)).*")  # equal values, equal hashes
 HASH = "decimal(20, 0)"  # no sum of these is too large
-UNEVEN = 2  # times its share: then keys are hashed instead
+UNEVEN = 2  # times its share, or more: then keys are hashed instead
 MOST_PARTITIONS = 10_000  # of a source; more are hashed
 
 
@@ -363,8 +363,12 @@ def balanced(sizes: Sequence[tuple[Any, int]], count: int) -> tuple[tuple[str, .
 
 
 def _is_uneven(sizes: Collection[int]) -> bool:
-    """Of all slices, those without anything too."""
-    return max(sizes) * len(sizes) > UNEVEN * sum(sizes)
+    """Of all slices, those without anything too.
+
+    >>> _is_uneven([2, 0]), _is_uneven([4, 2, 1, 1]), _is_uneven([3, 1]), _is_uneven([3, 2, 2, 1])
+    (True, True, False, False)
+    """
+    return max(sizes) * len(sizes) >= UNEVEN * sum(sizes)
 
 
 def _plain(names: Sequence[str]) -> list[str]:
