@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,10 +13,12 @@ import pytest
 
 import dynamic_tables as dt
 from dynamic_tables import doctor
-from dynamic_tables.lake import pruning
+from dynamic_tables.lake import holding, pruning
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.pruning import Pruning
+from dynamic_tables.lake.ranges import Spans
 from dynamic_tables.lake.skipping import Wanted
+from dynamic_tables.lake.spans import spans
 from dynamic_tables.model import utc_now
 from listed import newest
 from oracle import bag, check
@@ -190,6 +193,46 @@ def test_files_without_the_affected_keys_are_not_read(shared: dt.DynamicTables) 
     shared.sql("INSERT INTO sorted VALUES (NULL, 2), (NULL, 0)")
     assert shared.refresh("near", strategy="keys")["near"].work.rows_inserted == 1
     check(shared, "near")
+
+
+def test_files_without_many_affected_keys_are_not_read(
+    shared: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that stay in the executors are known by the ranges in which they lie."""
+    monkeypatch.setattr(holding, "SMALL_CHANGES", 0)
+    shared.sql(f"CREATE TABLE wide (k BIGINT, day DATE, v INT) USING delta {FEED}")
+    shared.sql(
+        "INSERT INTO wide SELECT /*+ REPARTITION_BY_RANGE(8, k) */ id % 800 AS k,"
+        " date_add(DATE '2024-01-01', CAST(id % 800 AS INT)), CAST(id AS INT) FROM range(8000)"
+    )
+    for name, key in (("by_key", "k"), ("by_day", "day")):
+        shared.create(name, f"SELECT {key}, max(v) AS m, count(*) AS n FROM wide GROUP BY {key}")
+    shared.sql("DELETE FROM wide WHERE (k BETWEEN 5 AND 9 OR k = 790) AND v >= 7200")
+    for name in ("by_key", "by_day"):
+        record = shared.refresh(name, strategy="keys")[name]
+        assert (record.strategy, record.work.rows_inserted) == ("keys", 6)
+        assert (record.work.files_read or 0) <= 6, record.work  # the feed's, two, as many stored
+        check(shared, name)
+    shared.sql("INSERT INTO wide VALUES (NULL, NULL, 1), (9000, NULL, 1), (5, '2024-01-06', 1)")
+    for name in ("by_key", "by_day"):
+        shared.refresh(name, strategy="keys")
+        check(shared, name)
+
+
+def test_ranges_of_many_keys(shared: dt.DynamicTables) -> None:
+    """From the least value that a type has to the greatest."""
+    ends = (-(2**63), 2**63 - 1)
+    rows = [(n, n and Decimal(n), n and str(n)) for n in (*range(1000, 1100), *ends, None)]
+    keys = shared.spark.createDataFrame(rows, "a BIGINT, b DECIMAL(20, 0), c STRING")
+    a, b, c = spans(keys, ["a", "b", "c"], len(rows))
+    assert a == Spans(((ends[0], ends[0]), (1000, 1099), (ends[1], ends[1])), null=True)
+    assert b == Spans(((Decimal(ends[0]), Decimal(ends[1])),), null=True)
+    assert c == Spans(((str(ends[0]), str(ends[1])),), null=True)
+    days = shared.spark.sql("SELECT DATE '0001-01-01' AS d UNION ALL VALUES (DATE '9999-12-31')")
+    [found] = spans(days, ["d"], 2)
+    assert found == Spans(((date.min, date.min), (date.max, date.max)), null=False)
+    assert spans(keys.where("a IS NULL"), ["a"], 1) == [Spans((), null=True)]
+    assert spans(keys, [], len(rows)) == []
 
 
 def test_literals_are_said_where_they_leave_out_parts_of_files(

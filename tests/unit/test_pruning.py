@@ -12,6 +12,7 @@ from test_skipping import SCHEMA, stats
 from dynamic_tables.compiler.emit import Side, Within
 from dynamic_tables.lake.deltas import SparkLeaves
 from dynamic_tables.lake.pruning import SMALL_FILE_BYTES, File, Files, Pruning
+from dynamic_tables.lake.ranges import Spans
 from dynamic_tables.lake.skipping import Wanted
 
 LARGE = SMALL_FILE_BYTES + 1
@@ -66,6 +67,15 @@ def test_said(column: str, values: tuple[Any, ...], told: str | None) -> None:
 def test_not_said(column: str, values: tuple[Any, ...], told: str) -> None:
     assert not prune(column, values, told)
     assert not prune(column, values, told, told)
+
+
+def test_ranges_of_many_values() -> None:
+    """Are said if they leave out a part of a file that they meet."""
+    near, all_over = Spans(((3, 5),), null=False), Spans(((0, 2000),), null=False)
+    assert Files([File(stats=stats("K", 0, 99), bytes=LARGE)], SCHEMA).prune(Wanted("k", near))
+    for wanted, told in ((near, (6, 9)), (near, (3, 5)), (all_over, (0, 1999))):
+        files = Files([File(stats=stats("K", *told), bytes=LARGE)], SCHEMA)
+        assert not files.prune(Wanted("k", wanted))
 
 
 def test_a_table_without_files() -> None:

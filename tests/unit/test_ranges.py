@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamic_tables.lake.ranges import RANGES_AT_MOST, condition, ranges
+from dynamic_tables.lake.ranges import RANGES_AT_MOST, condition, fewer, ranges
 
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "BIGINT": st.integers(-(2**40), 2**40) | st.integers(0, 30),
@@ -29,6 +29,17 @@ def test_every_value_is_in_a_range(kind: str, data: st.DataObject) -> None:
     found = ranges(known)
     assert len(found) <= RANGES_AT_MOST
     assert all(any(a <= value <= b for a, b in found) for value in known)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_ranges_become_fewer_and_hold_what_they_held(kind: str, data: st.DataObject) -> None:
+    ends = sorted(data.draw(st.sets(KINDS[kind], min_size=1, max_size=60)))
+    spans = [(a, b) for a, b in zip(ends[::2], ends[1::2], strict=False)] or [(ends[0], ends[0])]
+    found = fewer(spans)
+    assert len(found) <= RANGES_AT_MOST
+    assert all(any(a <= low and high <= b for a, b in found) for low, high in spans)
+    assert found == sorted(found)
 
 
 @pytest.mark.parametrize("kind", KINDS)

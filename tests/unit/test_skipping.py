@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dynamic_tables.lake.ranges import Spans
 from dynamic_tables.lake.skipping import Wanted, kept
 
 FIELDS: list[dict[str, Any]] = [
@@ -81,6 +82,21 @@ def test_left_out(told: str, column: str, values: tuple[Any, ...]) -> None:
 )
 def test_kept(told: str | None, column: str, values: tuple[Any, ...]) -> None:
     assert is_kept(told, column, *values)
+
+
+@pytest.mark.parametrize(
+    ("spans", "files"),
+    [
+        (Spans(((1, 4), (10, 12)), null=False), [0, 2]),
+        (Spans(((1, 4), (10, 12)), null=True), [0, 2, 3]),
+        (Spans(((6, 7),), null=False), [1]),
+        (Spans((), null=True), [3]),
+        (Spans((("a", "b"),), null=False), [0, 1, 2, 3]),  # of another type than the column's
+    ],
+)
+def test_many_values_by_their_ranges(spans: Spans, files: list[int]) -> None:
+    told = [stats("K", 0, 1), stats("K", 5, 9), stats("K", 12, 20), stats("K", 30, 40, nulls=1)]
+    assert kept(told, [Wanted("k", spans)], SCHEMA) == files
 
 
 def test_every_column_may_leave_a_file_out() -> None:

@@ -34,9 +34,10 @@ from dynamic_tables.lake.jvm import Held, Java
 from dynamic_tables.lake.pinning import Reading
 from dynamic_tables.lake.pins import pin_of
 from dynamic_tables.lake.plans import read_columns, source_names
-from dynamic_tables.lake.ranges import ORDERED_ALIKE, condition
+from dynamic_tables.lake.ranges import ORDERED_ALIKE, Spans, condition
 from dynamic_tables.lake.sessions import differing_settings, use_namespace
 from dynamic_tables.lake.skipping import Wanted
+from dynamic_tables.lake.spans import spans
 from dynamic_tables.lake.statements import shown, view_of_types
 from dynamic_tables.model import Pin
 from dynamic_tables.names import RESERVED_PREFIX, SHOWN, quote
@@ -155,7 +156,9 @@ class SparkLeaves:
         self._reads_once, self._adds_up = plan.scans == 1, adds_up
         self._named: set[str] = set()
         self._parts: dict[tuple[str, tuple[Wanted, ...]], int] = {}  # what was wanted of tables
-        self._known: dict[tuple[str, int], tuple[Any, ...]] = {}  # keys, by table and column
+        self._known: dict[
+            tuple[str, int], tuple[Any, ...] | Spans
+        ] = {}  # keys, by table and column
 
     def rows(self, source: str, side: Side, within: tuple[Within, ...] = ()) -> str:
         """Once keys are known, without files that have none of them: see `lake.skipping`."""
@@ -228,15 +231,22 @@ class SparkLeaves:
         said = (condition(quote(one.column), one.values) for one in wanted if prunes(one))
         return reduce(DataFrame.where, filter(None, said), read(wanted))
 
-    def learn(self, keys: str, held: Held, columns: Sequence[str]) -> None:
-        """The keys of a table, once they are known to be few; texts are filled in again then."""
-        if held.is_local:
-            kinds = [held.frame.schema[name].dataType.simpleString() for name in columns]
-            places = [n for n, kind in enumerate(kinds) if ORDERED_ALIKE.fullmatch(kind)]
-            found = held.frame.select(*(columns[n] for n in places))
-            with suppress(ValueError, OverflowError):  # a date that Python does not have
-                values = zip(*found.collect(), strict=True)
-                self._known |= {(keys, n): of for n, of in zip(places, values, strict=False)}
+    def learn(
+        self, keys: str, held: Held, columns: Sequence[str], *, by_spans: bool = False
+    ) -> None:
+        """The keys of a table, once they are known; texts are filled in again then.
+
+        `by_spans`: the ranges of many keys, too, which takes a job or two.
+        """
+        kinds = [held.frame.schema[name].dataType.simpleString() for name in columns]
+        places = [n for n, kind in enumerate(kinds) if ORDERED_ALIKE.fullmatch(kind)]
+        names, found = [columns[n] for n in places], ()
+        with suppress(ValueError, OverflowError):  # a date that Python does not have
+            if held.is_local:
+                found = zip(*held.frame.select(*names).collect(), strict=True)
+            elif by_spans:
+                found = spans(held.frame, names, held.size)
+            self._known |= {(keys, n): of for n, of in zip(places, found, strict=False)}
 
     def know(self, keys: str, index: int, values: Sequence[Any]) -> None:
         """All values that a column of keys has."""

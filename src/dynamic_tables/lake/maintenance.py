@@ -64,7 +64,7 @@ class Maintenance(GroupChanges):
         if self._too_many is not None and self._too_many(affected.size):
             self.affected = affected.frame
             return Affected(keys=affected.size)
-        leaves.learn(KEYS, affected, affected.frame.columns)
+        leaves.learn(KEYS, affected, affected.frame.columns, by_spans=True)
         columns, rows = plan.exact_key_columns(inexact), plan.rows_of(now, KEYS, inexact)
         stored = leaves.nearby(self._stored, KEYS, columns, self._prunes_stored)
         stored = of_keys(stored, affected.frame, columns)

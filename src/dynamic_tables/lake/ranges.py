@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -24,7 +25,19 @@ LISTED_AT_MOST = 200  # values in a list; Parquet compares every row group with 
 SPARSE = 2  # several ranges are said where the span between the ends is so many times wider
 
 
-def condition(column: str, values: Sequence[Any]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Values that are too many to name: the ends of a few ranges that hold all of them, in
+    order."""
+
+    ends: tuple[tuple[Any, Any], ...]
+    null: bool  # one of them is NULL
+
+
+Values = Sequence[Any] | Spans
+
+
+def condition(column: str, values: Values) -> str | None:
     """What all these values of a column fulfil, as SQL; None if no literals can say it.
 
     >>> condition("k", [7, 1, 2, None])
@@ -33,19 +46,32 @@ def condition(column: str, values: Sequence[Any]) -> str | None:
     "(k BETWEEN 'a' AND 'b') AND (k IN ('a', 'b'))"
     >>> condition("k", [1.5]), condition("k", ["a", "it's"]), condition("k", ["${a}"])
     (None, None, None)
+    >>> condition("k", Spans(((1, 9), (70, 80)), null=True))
+    '(k BETWEEN 1 AND 9 OR k BETWEEN 70 AND 80 OR k IS NULL)'
     """
-    known = {value for value in values if value is not None}
-    if not all(has_literal(value) for value in known):
+    ordered = named(values)
+    spans = values if isinstance(values, Spans) else spans_of(values)
+    ends = (end for both in spans.ends for end in both)
+    if not all(has_literal(value) for value in (*ordered, *ends)):
         return None
-    ordered = sorted(known)
-    between = ranges(ordered)
-    parts = [f"{column} BETWEEN {literal_of(a)} AND {literal_of(b)}" for a, b in between]
-    null = [f"{column} IS NULL"] if len(known) < len(set(values)) else []
+    parts = [f"{column} BETWEEN {literal_of(a)} AND {literal_of(b)}" for a, b in spans.ends]
+    null = [f"{column} IS NULL"] if spans.null else []
     said = f"({' OR '.join([*parts, *null])})" if parts or null else None
-    if not is_scattered(ordered, between):
+    if not is_scattered(ordered, spans.ends):
         return said
     listed = f"{column} IN ({', '.join(map(literal_of, ordered))})"
     return f"{said} AND ({' OR '.join([listed, *null])})"
+
+
+def named(values: Values) -> list[Any]:
+    """The values in order, where they are few enough to be named."""
+    known = () if isinstance(values, Spans) else values
+    return sorted({value for value in known if value is not None})
+
+
+def spans_of(values: Sequence[Any]) -> Spans:
+    """What a few ranges tell of values."""
+    return Spans(tuple(ranges(named(values))), null=None in values)
 
 
 def is_scattered(ordered: Sequence[Any], between: Sequence[tuple[Any, Any]]) -> bool:
@@ -69,19 +95,29 @@ def ranges(ordered: Sequence[Any]) -> list[tuple[Any, Any]]:
     >>> ranges(range(1, 100, 2))
     [(1, 99)]
     """
-    if not ordered:
+    return fewer([(value, value) for value in ordered])
+
+
+def fewer(spans: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """The same of ranges, which are in order and apart from each other.
+
+    >>> fewer([(1, 3), (4, 9), (1000, 1010), (1020, 1030)])
+    [(1, 9), (1000, 1010), (1020, 1030)]
+    """
+    if not spans:
         return []
-    whole = [(ordered[0], ordered[-1])]
-    if isinstance(ordered[0], str) or len(ordered) == 1:
-        return whole  # strings have no distance
-    nothing = ordered[0] - ordered[0]
-    next_to = {int: 1, date: timedelta(days=1)}.get(type(ordered[0]), nothing)
-    gaps = [(b - a, n) for n, (a, b) in enumerate(pairwise(ordered)) if b - a > next_to]
-    cuts = sorted(n for _, n in sorted(gaps, reverse=True)[: RANGES_AT_MOST - 1])
-    starts, ends = [0, *(n + 1 for n in cuts)], [*cuts, len(ordered) - 1]
-    found = [(ordered[a], ordered[b]) for a, b in zip(starts, ends, strict=True)]
+    (low, _), (_, high) = spans[0], spans[-1]
+    if isinstance(low, str) or len(spans) == 1:
+        return [(low, high)]  # strings have no distance
+    nothing = low - low
+    next_to = {int: 1, date: timedelta(days=1)}.get(type(low), nothing)
+    apart = ((b[0] - a[1], n) for n, (a, b) in enumerate(pairwise(spans)))
+    gaps = sorted((gap for gap in apart if gap[0] > next_to), reverse=True)
+    cuts = sorted(n for _, n in gaps[: RANGES_AT_MOST - 1])
+    starts, ends = [0, *(n + 1 for n in cuts)], [*cuts, len(spans) - 1]
+    found = [(spans[a][0], spans[b][1]) for a, b in zip(starts, ends, strict=True)]
     covered = sum((b - a for a, b in found), nothing)
-    return found if covered * SPARSE <= ordered[-1] - ordered[0] else whole
+    return found if covered * SPARSE <= high - low else [(low, high)]
 
 
 def has_literal(value: Any) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from dynamic_tables.lake.ranges import is_scattered, ranges
+from dynamic_tables.lake.ranges import Spans, is_scattered, named, spans_of
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 SPARKS_OWN = "__"  # texts that are compared otherwise: of a fixed length, with a collation
@@ -26,7 +26,7 @@ class Wanted:
     """Only rows that have one of these values in a column are looked for."""
 
     column: str
-    values: tuple[Any, ...]  # None: rows that have none
+    values: tuple[Any, ...] | Spans  # None: rows that have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class Sought:
 
     name: str  # as statistics have it
     bound: Callable[[Any], Any]  # from statistics; ValueError: not to be relied on
-    ordered: tuple[Any, ...]
-    null: bool
+    spans: Sequence[tuple[Any, Any]]  # in order: every value by itself, where they are named
+    said: Spans  # what literals say
+    is_listed: bool  # and every value by itself
 
     def may_be_in(self, stats: str | None) -> bool:
         """Whether a file may hold one of the values."""
@@ -44,24 +45,23 @@ class Sought:
             low, high, nulls = self._told(stats)
         except (ValueError, KeyError, TypeError):
             return True
-        if self.null and nulls != 0:
+        if self.said.null and nulls != 0:
             return True
-        place = bisect_left(self.ordered, low)
-        return low > high or (place < len(self.ordered) and self.ordered[place] <= high)
+        place = bisect_left(self.spans, low, key=lambda ends: ends[1])
+        return low > high or (place < len(self.spans) and self.spans[place][0] <= high)
 
     def covers(self, stats: str | None) -> bool:
         """Whether the ranges that literals say hold nearly all that a file has; no if unsure.
 
         Where the values are listed as well, they may lie far apart in a file that is in order.
         """
-        between = ranges(self.ordered)
         try:
             low, high, nulls = self._told(stats)
         except (ValueError, KeyError, TypeError):
             return False
-        if is_scattered(self.ordered, between) or low > high or (nulls != 0 and not self.null):
+        if self.is_listed or low > high or (nulls != 0 and not self.said.null):
             return False
-        inside = [(max(a, low), min(b, high)) for a, b in between if a <= high and b >= low]
+        inside = [(max(a, low), min(b, high)) for a, b in self.said.ends if a <= high and b >= low]
         if isinstance(low, str):  # texts have no distance
             return (low, high) in inside
         return sum(_width(*ends) for ends in inside) >= NEARLY_ALL * _width(low, high)
@@ -87,17 +87,20 @@ def sought(wanted: Wanted, schema: str) -> Sought | None:
     """What to look for in files of a table with this schema, as JSON; None: nothing that helps."""
     fields = json.loads(schema)["fields"]
     found = [field for field in fields if field["name"].lower() == wanted.column.lower()]
-    known = {value for value in wanted.values if value is not None}
+    ordered = named(wanted.values)
+    said = wanted.values if isinstance(wanted.values, Spans) else spans_of(wanted.values)
+    ends = (end for both in said.ends for end in both)
     if len(found) != 1 or not isinstance(found[0]["type"], str):
         return None
     kind, bound = _KINDS.get(found[0]["type"], (None, _whole))
     about = found[0].get("metadata", {})
-    if kind is None or not all(type(value) is kind for value in known):
+    if kind is None or not all(type(value) is kind for value in (*ordered, *ends)):
         return None
     if any(key.startswith(SPARKS_OWN) for key in about):
         return None
     name = about.get(PHYSICAL_NAME, found[0]["name"])
-    return Sought(name, bound, tuple(sorted(known)), null=len(known) < len(set(wanted.values)))
+    each = [(value, value) for value in ordered]
+    return Sought(name, bound, each or said.ends, said, is_scattered(ordered, said.ends))
 
 
 def _whole(value: Any) -> int:
