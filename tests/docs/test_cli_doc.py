@@ -9,9 +9,13 @@ import pytest
 
 from dynamic_tables.cli import program
 from dynamic_tables.cli.program import INTERRUPTED
+from dynamic_tables.connect import STORE_FILE
 from dynamic_tables.demo import SHOP, TABLES
+from dynamic_tables.doctor import examine
 from dynamic_tables.errors import DynamicTablesError
-from dynamic_tables.settings import SETTINGS, SettingSpec
+from dynamic_tables.settings import SETTINGS, SettingSpec, load_settings
+from dynamic_tables.store import open_store
+from dynamic_tables.store.migrations import MIGRATIONS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 VERBS_PART, SETTINGS_PART = TEXT.split("\n## Settings\n")
@@ -59,6 +63,17 @@ def test_the_examples_are_about_tables_of_the_demo() -> None:
     assert about_tables <= {verb for verb, name in seen if name}
     assert not re.search("product_sales|sales\\.by_day", TEXT)
     assert set(re.findall(r"(?<![./])\bshop\.\w+", TEXT)) <= known
+
+
+def test_the_sample_of_doctor_has_the_rows_of_today(tmp_path: Path) -> None:
+    sample = TEXT.split("$ dynamic-tables doctor\n   check")[1].split("```")[0]
+    with open_store(tmp_path / STORE_FILE) as store:
+        assert store.tables() == []
+    settings = load_settings({"lake": str(tmp_path)}, environment={}, folder=tmp_path)
+    checks = [check.name for check in examine(settings, spark=False, say=lambda _: None)]
+    rows = re.findall(r"^✓  (.+?)  ", sample, re.M)
+    assert rows[: len(checks)] == checks
+    assert f"schema version {len(MIGRATIONS)}, " in " ".join(sample.split())
 
 
 def _tree(kind: type[DynamicTablesError]) -> list[type[DynamicTablesError]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import dynamic_tables as dt
 from dynamic_tables.cli import program
 from dynamic_tables.settings import SETTINGS
 
@@ -63,6 +66,46 @@ def test_verbs() -> None:
     assert "syntax error" in run("sql", "SELEC 1", exit_code=2).output
     run("drop", "totals")
     assert data("list") == []
+
+
+def test_list_and_show_tell_how_fresh_a_table_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a row is a line
+    run("sql", ORDERS)
+    run("create", "totals", "--query", QUERY, "--target-lag", "1 hour")
+    run("sql", "INSERT INTO orders VALUES (4, 1, 1)")
+    with dt.connect("ducklake:./lake", say=lambda _: None) as tables:
+        assert tables.worker(slots=1, say=lambda _: None).drain() == []  # it looks, that is all
+    lag = data("show", "totals")["lag"]
+    for told in (lag, data("list")[0]["lag"]):
+        assert told.keys() == {"target_s", "behind_s", "seen_s", "within", "next_refresh"}
+        assert (told["target_s"], told["within"]) == (3600.0, 1.0)
+        assert 0 <= told["seen_s"] <= told["behind_s"] < 600
+        assert told["behind_s"] > 0
+        assert told["next_refresh"] == lag["next_refresh"]
+    due = datetime.fromisoformat(lag["next_refresh"]).astimezone()
+    shown = run("show", "totals").stdout
+    assert re.search(r"^behind +[\w ]+ \(100% in time\) *$", shown, re.M)
+    assert re.search(r"^target +1 hour *$", shown, re.M)
+    assert re.search(rf"^next refresh +{due:%Y-%m-%d %H:%M:%S} *$", shown, re.M)
+    heading, _, row, *_ = run("list").stdout.splitlines()
+    assert heading.split()[-2:] == ["behind", "next"]
+    assert re.search(rf"  [\w ]+ \(100% in time\)  .*{due:%H:%M:%S} *$", row)
+    run("refresh")
+    assert [told["lag"]["behind_s"] for told in (data("show", "totals"), *data("list"))] == [0, 0]
+    for verb in (["show", "totals"], ["list"]):
+        assert "  no (100% in time)" in run(*verb).stdout
+
+
+def test_list_and_show_tell_that_nobody_has_looked() -> None:
+    run("sql", ORDERS)
+    waiting = ("--initialize", "ON_SCHEDULE", "--target-lag", "1 hour")
+    run("create", "totals", "--query", QUERY, *waiting)
+    for told in (data("show", "totals")["lag"], data("list")[0]["lag"]):
+        assert told["target_s"] == 3600
+        assert {told[key] for key in ("behind_s", "seen_s", "within")} == {None}
+    shown = run("show", "totals").stdout
+    assert re.search(r"^target +1 hour *$", shown, re.M)
+    assert "in time" not in shown + run("list").stdout
 
 
 def test_a_lost_store_is_rebuilt() -> None:
