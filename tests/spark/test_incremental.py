@@ -227,13 +227,13 @@ def test_one_row_for_all_stays_when_no_change_reaches_it(
 def test_refreshes_shuffle_what_changed(
     lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
-    """Neither for groups that need their rows (the greatest goes) nor for keys is the source sent
-    about; it would be if Spark did not know how few they are."""
+    """Neither for groups that need their rows (the greatest goes) nor for keys, which lie all over,
+    is the source sent about; it would be if Spark did not know how few they are."""
     rows, name = 20_000, f"greatest_by_{strategy}"
     source = f"many_{strategy}"
     lake.sql(
         f"CREATE TABLE {source} USING delta {FEED} AS"
-        f" SELECT id % 2000 AS k, id AS v, id % 7 AS w FROM range({rows})"
+        f" SELECT id * 7 % 2000 AS k, id AS v, id % 7 AS w FROM range({rows})"
     )
     lake.create(name, f"SELECT k, max(v) AS m, count(*) AS n FROM {source} GROUP BY k")
     monkeypatch.setattr(holding, "SMALL_CHANGES", 10)
