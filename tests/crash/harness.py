@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -59,6 +60,14 @@ def wait_until_stopped(victim: subprocess.Popen[str]) -> None:
     """Until the victim has sent SIGSTOP to itself."""
     _, status = os.waitpid(victim.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), victim.stdout.read() if victim.stdout else status
+
+
+def wait_for(file: Path) -> None:
+    """Until a victim has made it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file.name} did not come"
+        time.sleep(0.05)
 
 
 def check_lake(tables: dt.DynamicTables, *names: str) -> None:

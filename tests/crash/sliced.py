@@ -30,6 +30,9 @@ QUERY = (
 )
 SHARED = {"parallel_threshold": 4, "initialize": "ON_SCHEDULE"}
 AnyStep = Step | SliceStep
+IN_REFRESH = tuple(step for step in Step if step not in (Step.DEFINED, Step.LAID_OUT))
+UNNUMBERED = (Step.CLAIMED, Step.PINNED)  # no cut is fixed: who comes next goes to the newest one
+OVER = (Step.RECORDED, Step.RELEASED)  # the refresh stands in the store as its own coordinator's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +121,13 @@ def sliced_lake(
 
 @contextmanager
 def slice_worker(
-    lake: SlicedLake, kind: str, *steps: SliceStep
+    lake: SlicedLake, kind: str, *steps: SliceStep, **plan: SliceStep
 ) -> Generator[subprocess.Popen[str]]:
-    """A worker that waits for slices, and is struck at these steps with one."""
+    """A worker that waits for slices, and is struck at these steps with one; or once, when it has
+    one of every table of the plan at its step."""
+    words = [*steps, *(f"{table}={step.value}" for table, step in plan.items())]
     worker = subprocess.Popen(
-        [sys.executable, str(SLICE_WORKER), str(lake.folder), kind, *steps],
+        [sys.executable, str(SLICE_WORKER), str(lake.folder), kind, *words],
         stdout=subprocess.PIPE,
         text=True,
         env=lake.environment(),

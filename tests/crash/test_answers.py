@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from harness import PATIENCE_S, check_lake, start_victim, wait_until_stopped
+from harness import PATIENCE_S, check_lake, start_victim, wait_for, wait_until_stopped
 
 import dynamic_tables as dt
 from dynamic_tables.steps import Step, observing
@@ -154,7 +154,7 @@ def test_paused_process_wakes_up_too_late_and_two_at_once(
     tables.sql("INSERT INTO orders SELECT max(id) + 1, max(id) % 3 FROM orders")
     (folder / "next").touch()
 
-    _wait_for(folder / "waiting")
+    wait_for(folder / "waiting")
     with pytest.raises(dt.RefreshFailed) as caught:
         tables.refresh("metrics")
     assert caught.value.reason is dt.Reason.HELD
@@ -169,13 +169,6 @@ def test_paused_process_wakes_up_too_late_and_two_at_once(
         assert after is not None
         assert after.sequence == number + 1
     check_lake(tables, "metrics", "plain")
-
-
-def _wait_for(file: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not file.exists():
-        assert time.monotonic() < deadline, f"{file.name} did not come"
-        time.sleep(0.05)
 
 
 def _refresh_when_free(tables: dt.DynamicTables) -> dt.RefreshRecord:

@@ -1,4 +1,4 @@
-"""`kill -9` at every step, then go on: nothing is lost, nothing is doubled.
+"""`kill -9` at every step, then go on: nothing is lost, nothing is doubled; SIGSTOP likewise.
 
 A victim takes several tables at once, each to another step, and dies when all have arrived: so one
 JVM serves many steps, and every death leaves several tables behind in different states.
@@ -7,36 +7,40 @@ JVM serves many steps, and every death leaves several tables behind in different
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 
 import pytest
-from harness import check_lake, run_victim
+from harness import PATIENCE_S, Plan, check_lake, run_victim, start_victim, wait_until_stopped
 
 import dynamic_tables as dt
-from dynamic_tables.steps import AnyStep, CompactionStep, Step
+from dynamic_tables.steps import CompactionStep, Step
 
 pytestmark = pytest.mark.spark
 
 KINDS = ("python", "jvm", "both")
 CREATE_STEPS = (Step.DEFINED, Step.LAID_OUT)
 REFRESH_STEPS = tuple(step for step in Step if step not in CREATE_STEPS)
+OPEN = (Step.INTENDED, Step.LOCKED, Step.COMMITTED, Step.REGISTERED)  # a number is taken
 GROUPED = "SELECT customer, count(*) AS n FROM orders WHERE id > -{n} GROUP BY customer"
 PLAIN = "SELECT customer, amount FROM orders WHERE id > -{n}"
 STORAGES = ("IN_PLACE", "MERGE_ON_READ")
 Lake = tuple[Path, dt.DynamicTables]
-MakeLake = Callable[[int], Lake]
+MakeLake = Callable[..., Lake]
 
 
 @pytest.fixture(scope="module")
 def make_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeLake]:
     opened: list[dt.DynamicTables] = []
 
-    def make(size: int) -> Lake:
+    def make(size: int, **flags: object) -> Lake:
         """`t0`, `t4`, … are written by difference, `t1`, `t3`, … whole, `t2`, `t6`, … in parts."""
         folder = tmp_path_factory.mktemp("crash") / "lake"
-        tables = dt.connect(folder, jvm="quick", say=lambda _: None)
+        tables = dt.connect(folder, jvm="quick", say=lambda _: None, **flags)
         opened.append(tables)
         tables.sql(
             "CREATE TABLE orders USING delta AS SELECT id, customer, CAST(id AS DECIMAL(10, 2))"
@@ -124,6 +128,51 @@ def test_first_load_survives_whole_matrix(make_lake: MakeLake, kind: str) -> Non
     check_lake(tables)
 
 
+@pytest.mark.soak
+def test_paused_creations_are_overtaken(make_lake: MakeLake) -> None:
+    """SIGSTOP at every step of CREATE until its claims expire, then SIGCONT: the successor's load
+    stands, and who wakes up says so. Who is about to commit keeps the table's lock meanwhile."""
+    folder, tables = make_lake(1, lock_wait_s=2)
+    plan = {f"made_{step}": step for step in Step}
+    locked, free = "made_locked", [name for name in plan if name != "made_locked"]
+    victim = start_victim(folder, "stop", plan)
+    wait_until_stopped(victim)
+    tables.sql("INSERT INTO orders SELECT max(id) + 1, max(id) % 3, max(id) FROM orders")
+    until(lambda: tables.refresh(*free, on_error="report").ok)
+    check_lake(tables, *free)
+    until(lambda: _is_locked_out(tables, locked))
+    assert tables.show(locked).build is None
+    standing = {name: tables.show(name).build for name in free}
+    assert _woken(victim) == {"TAKEN_OVER"}
+    assert {name: tables.show(name).build for name in free} == standing
+    tables.refresh()
+    check_lake(tables)
+    for name, step in plan.items():
+        *_, load = (record for record in tables.history(name) if record.sequence == 1)
+        assert load.reason == ("RECOVERED" if step in OPEN else "FIRST_LOAD"), name
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def _is_locked_out(tables: dt.DynamicTables, *names: str) -> bool:
+    """Whether all of them are kept from committing, no more by claims."""
+    records = tables.refresh(*names, on_error="report").records
+    assert {record.reason for record in records} == {"HELD"}, records
+    return all("has been committing" in (record.error or "") for record in records)
+
+
+def _woken(victim: subprocess.Popen[str]) -> set[str]:
+    """What a victim says that was stopped and goes on."""
+    victim.send_signal(signal.SIGCONT)
+    output, _ = victim.communicate(timeout=PATIENCE_S)
+    return {word for line in output.splitlines() if " at " not in line for word in line.split()}
+
+
 # `o…` are optimized, `p…` refreshed and then compacted by the policy, of `r…` groups are replaced.
 EXTREMES = "SELECT customer, count(*) AS n, max(amount) AS high FROM orders GROUP BY customer"
 SMALL = {"o0": CompactionStep.WRITTEN, "p0": CompactionStep.FOLDED}
@@ -133,19 +182,8 @@ LARGE = {f"{way}{n}": step for way in "op" for n, step in enumerate(CompactionSt
 BY_POLICY = {"DYNAMIC_TABLES_COMPACT_FILES": "2"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "plan"),
-    [
-        ("both", SMALL),
-        *(pytest.param(kind, LARGE, marks=pytest.mark.soak) for kind in KINDS),
-    ],
-)
-def test_compaction_and_groups_replaced(
-    small_lake: Lake, kind: str, plan: Mapping[str, AnyStep]
-) -> None:
-    """Groups of partial rows are folded, or replaced by their rows, and death comes: nothing is
-    doubled for readers, the next refresh and the next OPTIMIZE go on."""
-    folder, tables = small_lake
+def fill_in_parts(tables: dt.DynamicTables, plan: Plan) -> int:
+    """Tables with partial rows whose source has moved on; how many rows they stand for."""
     for name in plan:
         tables.create(name, EXTREMES, storage="MERGE_ON_READ", initialize="ON_SCHEDULE")
     tables.refresh(*plan)
@@ -153,6 +191,29 @@ def test_compaction_and_groups_replaced(
     tables.refresh(*plan)
     rows = tables.spark.table("orders").count()
     tables.sql("DELETE FROM orders WHERE amount = 999")
+    return rows
+
+
+def check_folded(tables: dt.DynamicTables, plan: Plan) -> None:
+    """They can be compacted, and are right."""
+    for name in plan:
+        tables.optimize(name)
+        assert tables.spark.table(f"{name}__ivm").count() == tables.read(name).count()
+    check_lake(tables, *plan)
+
+
+@pytest.mark.parametrize(
+    ("kind", "plan"),
+    [
+        ("both", SMALL),
+        *(pytest.param(kind, LARGE, marks=pytest.mark.soak) for kind in KINDS),
+    ],
+)
+def test_compaction_and_groups_replaced(small_lake: Lake, kind: str, plan: Plan) -> None:
+    """Groups of partial rows are folded, or replaced by their rows, and death comes: nothing is
+    doubled for readers, the next refresh and the next OPTIMIZE go on."""
+    folder, tables = small_lake
+    rows = fill_in_parts(tables, plan)
     optimized = [name for name in plan if name.startswith("o")]
     run_victim(folder, kind, plan, os.environ | BY_POLICY, optimized)
     for name in plan:
@@ -160,12 +221,29 @@ def test_compaction_and_groups_replaced(
         assert _total(tables, name) == stands, name
     tables.sql("INSERT INTO orders VALUES (8, 1, 80)")
     tables.refresh(*plan)
-    for name in plan:
-        tables.optimize(name)
-        assert tables.spark.table(f"{name}__ivm").count() == tables.read(name).count()
-    check_lake(tables, *plan)
+    check_folded(tables, plan)
     for name in plan:
         tables.drop(name)
+
+
+@pytest.mark.soak
+def test_paused_compactions(make_lake: MakeLake) -> None:
+    """SIGSTOP at every step of a compaction until the claims of refreshes expire, then SIGCONT. It
+    has the table's lock at all of them: others read on, and commit when it is through."""
+    folder, tables = make_lake(1, lock_wait_s=2)
+    plan = {name: step for name, step in LARGE.items() if isinstance(step, CompactionStep)}
+    rows = fill_in_parts(tables, plan)
+    optimized = [name for name in plan if name.startswith("o")]
+    victim = start_victim(folder, "stop", plan, os.environ | BY_POLICY, optimized)
+    wait_until_stopped(victim)
+    tables.sql("INSERT INTO orders VALUES (8, 1, 80)")
+    until(lambda: _is_locked_out(tables, *plan))
+    stands = {name: rows if name in optimized else rows - 1 for name in plan}
+    assert {name: _total(tables, name) for name in plan} == stands
+    assert _woken(victim) == {"TAKEN_OVER"}  # those that were refreshed
+    assert {name: _total(tables, name) for name in plan} == stands
+    tables.refresh(*plan)
+    check_folded(tables, plan)
 
 
 def _total(tables: dt.DynamicTables, name: str) -> int:

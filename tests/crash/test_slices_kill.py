@@ -6,6 +6,7 @@ coordinator computes slices itself while it waits.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,8 +14,11 @@ from contextlib import ExitStack
 from itertools import cycle, product
 
 import pytest
-from harness import PATIENCE_S, run_victim, start_victim, wait_until_stopped
+from harness import PATIENCE_S, Plan, run_victim, start_victim, wait_for, wait_until_stopped
 from sliced import (
+    IN_REFRESH,
+    OVER,
+    UNNUMBERED,
     AnyStep,
     Pause,
     SlicedLake,
@@ -31,14 +35,17 @@ from dynamic_tables.store import Claimant
 
 pytestmark = pytest.mark.spark
 
-AS_COORDINATOR = (Step.INTENDED, *SliceStep, Step.LOCKED, Step.COMMITTED)
-LATE = (Step.LOCKED, Step.COMMITTED, Step.REGISTERED, Step.RECORDED)
-PAUSED = (Step.INTENDED, *SliceStep, *LATE)
+AS_COORDINATOR = (*IN_REFRESH, *SliceStep)
 AS_WORKER = (SliceStep.CLAIMED, SliceStep.WRITTEN, SliceStep.COMPLETED)
+# Where a coordinator can be while others have slices: it waits, or has one itself.
+BESIDE_WORKERS = (SliceStep.SHARED, *AS_WORKER)
 FEW = (SliceStep.KEYS_STAGED, SliceStep.SHARED, SliceStep.WRITTEN, SliceStep.GATHERED)
 # How far the refresh is when a worker goes on that was stopped: open, committed, over.
 UNTIL = (SliceStep.GATHERED, SliceStep.CLEARED, Step.RELEASED)
 INTERRUPTED = 2  # the number of the refresh after the first load
+NOTHING_OPEN = (*UNNUMBERED, *OVER)
+# Who has lost its JVM needs none any more, but to clear away, which the next refresh does.
+ONLY_STORE_LEFT = (Step.REGISTERED, SliceStep.CLEARED)
 STORES = pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 MakeLake = Callable[..., SlicedLake]
 
@@ -61,10 +68,15 @@ def make_lake(
 
 def survive(lake: SlicedLake, kind: str, steps: tuple[AnyStep, ...]) -> None:
     """Kill coordinators at these steps; whoever refreshes next goes on with what is there."""
-    tables = lake.tables
     lake.change()
-    names = {f"t{n}": step for n, step in enumerate(steps)}
-    run_victim(lake.folder, kind, names, lake.environment())
+    plan = {f"t{n}": step for n, step in enumerate(steps)}
+    run_victim(lake.folder, kind, plan, lake.environment())
+    go_on(lake, kind, plan)
+
+
+def go_on(lake: SlicedLake, kind: str, plan: Plan) -> None:
+    """Refresh what coordinators left at these steps: of slices, only those that are not there."""
+    tables = lake.tables
     left = [item for item in tables.store.subtasks() if item.status != "completed"]
     open_slices = Counter(item.dynamic_table for item in left)
     lake.change()
@@ -81,14 +93,20 @@ def survive(lake: SlicedLake, kind: str, steps: tuple[AnyStep, ...]) -> None:
         report = tables.refresh()
     assert report.ok, report
     lake.check()
-    for name, step in names.items():
+    for name, step in plan.items():
         table = str(tables.show(name).definition.name)
-        if kind == "python" and step not in (Step.INTENDED, SliceStep.KEYS_STAGED):
+        if kind == "python" and step not in (*NOTHING_OPEN, Step.INTENDED, SliceStep.KEYS_STAGED):
             assert computed[table] == open_slices[table], (name, step)  # finished ones were used
-        [done] = [r for r in tables.history(name) if r.sequence == INTERRUPTED and r.version]
-        assert done.slices == 2, (name, step)
-        alone = kind == "jvm" and step is SliceStep.CLEARED  # only the store is left to be told
-        assert done.reason == ("CHANGED" if alone else "RECOVERED"), (name, step)
+        alone = kind == "jvm" and step in ONLY_STORE_LEFT
+        check_completed(lake, name, step, recovered=not alone)
+
+
+def check_completed(lake: SlicedLake, name: str, step: AnyStep, *, recovered: bool = True) -> None:
+    """What a coordinator had begun is told as recovered, unless it could tell it itself."""
+    [done] = [r for r in lake.tables.history(name) if r.sequence == INTERRUPTED and r.version]
+    assert done.slices == 2, (name, step)
+    recovered = recovered and step not in NOTHING_OPEN
+    assert done.reason == ("RECOVERED" if recovered else "CHANGED"), (name, step)
 
 
 def test_coordinators_are_succeeded(make_lake: MakeLake) -> None:
@@ -109,9 +127,9 @@ def test_coordinators_are_succeeded_at_every_step(
 def test_paused_coordinators_are_overtaken(make_lake: MakeLake, store: str) -> None:
     """SIGSTOP until claims expire, then SIGCONT: the successor's result stands. Who is about to
     commit keeps the table's lock meanwhile, and makes the one commit of its number."""
-    lake = make_lake(len(PAUSED), store)
-    tables, plan = lake.tables, {f"t{n}": step for n, step in enumerate(PAUSED)}
-    locked = f"t{PAUSED.index(Step.LOCKED)}"
+    lake = make_lake(len(AS_COORDINATOR), store)
+    tables, plan = lake.tables, {f"t{n}": step for n, step in enumerate(AS_COORDINATOR)}
+    locked = f"t{AS_COORDINATOR.index(Step.LOCKED)}"
     definition = tables.show(locked).definition
     stood = tables.lake.standing(definition).sequence
     lake.change()
@@ -130,7 +148,32 @@ def test_paused_coordinators_are_overtaken(make_lake: MakeLake, store: str) -> N
     overtaken(lake, victim)
     done = {record.sequence: record for record in tables.history(locked) if record.version}
     assert (begun.sequence, done[begun.sequence].cut) == (stood + 1, begun.cut)
-    assert (done[begun.sequence].reason, done[begun.sequence].slices) == ("RECOVERED", 2)
+    for name, step in plan.items():
+        check_completed(lake, name, step)
+
+
+@pytest.mark.soak
+@STORES
+def test_coordinators_and_workers_are_killed_together(make_lake: MakeLake, store: str) -> None:
+    """The coordinator waits or has a slice, a worker has another one, both somewhere: whoever
+    refreshes next completes the cut, and computes no finished slice again."""
+    both = [*product(BESIDE_WORKERS, AS_WORKER)]
+    lake = make_lake(len(both), store)
+    plan = {f"t{n}": step for n, (step, _) in enumerate(both)}
+    theirs = {f"t{n}": step for n, (_, step) in enumerate(both)}
+    with slice_worker(lake, "python", **theirs) as worker:
+        lake.change()
+        coordinator = start_victim(lake.folder, "wait", plan, lake.environment())
+        worker.wait(PATIENCE_S)
+        wait_for(lake.folder / "waiting")
+    coordinator.kill()
+    coordinator.communicate(timeout=PATIENCE_S)
+    assert (worker.returncode, coordinator.returncode) == (-signal.SIGKILL,) * 2
+    finished = Counter(item.dynamic_table for item in lake.tables.store.subtasks() if item.result)
+    for name, steps in zip(plan, both, strict=True):
+        table = str(lake.tables.show(name).definition.name)
+        assert finished[table] == steps.count(SliceStep.COMPLETED), (name, steps)
+    go_on(lake, "python", plan)
 
 
 def test_a_worker_that_dies_loses_its_slice_only(make_lake: MakeLake) -> None:

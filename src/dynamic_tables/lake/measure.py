@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from dynamic_tables.lake import jvm
 from dynamic_tables.lake.base import Progress
+from dynamic_tables.lake.faults import SPARK_FAULTS
 from dynamic_tables.lake.jvm import Java
 
 PAGE = 12  # executions that are looked at together; Spark keeps a thousand, a refresh has ten
@@ -71,7 +72,7 @@ class Meter:
         """The totals; a figure that cannot be had is no reason to fail what is already done."""
         try:
             return self._cost()
-        except Py4JError:
+        except SPARK_FAULTS:
             return Cost()
 
     def _cost(self) -> Cost:
