@@ -14,6 +14,7 @@ In the end every table is compared with its query: a sequence that is wrong is n
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -265,7 +266,7 @@ class Contest:
         against = self.against_best(found)
         return [
             f"| {self._title} | {rows:,} | {title} | {m.median:.2f} | {against[title]:.2f} |"
-            f" {m.jobs[0]} |"
+            f" {m.usual_jobs} |"
             for title, m in found.items()
         ]
 
@@ -295,7 +296,10 @@ def newest(tables: dt.DynamicTables) -> int:
 
 
 def main() -> None:
-    wanted = arguments(__doc__, only=list(QUERIES), rows=20_000_000)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--share", action="append", type=float, help="of the rows that come")
+    wanted = arguments(__doc__, only=list(QUERIES), rows=20_000_000, parser=parser)
+    shares = wanted.share or SHARES
     rows, keys = (400_000, 20_000) if wanted.quick else (wanted.rows, 1_000_000)
     rounds = 1 if wanted.quick else 3
     lines, drawn = [HEADING], {}
@@ -304,10 +308,10 @@ def main() -> None:
         chosen = [title for title in QUERIES if wanted.only in (None, title)]
         contests = [Contest(tables, n, title) for n, title in enumerate(chosen)]
         number = 0
-        for share in SHARES:
+        for share in shares:
             size = max(1, round(rows * share))
             found: dict[int, list[dict[str, Measured]]] = {n: [] for n in range(len(contests))}
-            warm_up = WARM_UP if share is SHARES[0] and not wanted.quick else 1
+            warm_up = WARM_UP if share == shares[0] and not wanted.quick else 1
             for round_ in range(-warm_up, rounds):
                 number += 1
                 change(tables, size, keys, number, mixed=False)

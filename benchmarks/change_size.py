@@ -67,7 +67,7 @@ def prepare(tables: dt.DynamicTables, rows: int, keys: int) -> None:
 
 
 def change(tables: dt.DynamicTables, rows: int, keys: int, number: int, *, mixed: bool) -> None:
-    """Rows with random keys come; if mixed, as many old ones change or go."""
+    """Rows with random keys come; if mixed, half as many old ones change, a third of which go."""
     start = 10**10 + number * 10**8
     tables.sql(
         f"INSERT INTO fact SELECT id, pmod(xxhash64(id), {keys}), pmod(id * 7919, 10007)"
@@ -170,7 +170,7 @@ class Cell:
             return ""
         measured = self.found[way]
         chosen = ", ".join(dict.fromkeys(self.chosen)) if way == "refresh" else ""
-        words = (f"{self.base / measured.median:.1f}", chosen, f"({measured.jobs[0]})")
+        words = (f"{self.base / measured.median:.1f}", chosen, f"({measured.usual_jobs})")
         return " ".join(filter(None, words))
 
     @property
@@ -207,7 +207,7 @@ def as_table(cells: Sequence[Cell]) -> str:
     head = ("query", "change", "rows", "recompute s (jobs)", *ways)
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cell in cells:
-        whole = f"{cell.base:.2f} ({cell.found[WHOLE].jobs[0]})"
+        whole = f"{cell.base:.2f} ({cell.found[WHOLE].usual_jobs})"
         values = (cell.query, cell.kind, f"{cell.size:,}", whole, *map(cell.told, ways))
         lines.append(f"| {' | '.join(values)} |")
     return "\n".join(lines)

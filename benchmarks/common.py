@@ -40,6 +40,10 @@ class Measured:
     def median(self) -> float:
         return statistics.median(self.seconds)
 
+    @property
+    def usual_jobs(self) -> str:
+        return f"{statistics.median(self.jobs):g}"
+
 
 def jobs_begun(spark: Any) -> int:
     """Spark jobs of the whole process until now, whichever thread and session began them."""
@@ -90,8 +94,7 @@ def table(found: Mapping[str, Measured], *, against: str) -> str:
     lines = ["| way | median s | ratio | Spark jobs |", "|---|---|---|---|"]
     for name, way in found.items():
         ratio = way.median / base
-        jobs = f"{statistics.median(way.jobs):g}"
-        lines.append(f"| {name} | {way.median:.2f} | {ratio:.2f} | {jobs} |")
+        lines.append(f"| {name} | {way.median:.2f} | {ratio:.2f} | {way.usual_jobs} |")
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ after which nothing changed. In the end every table is compared with the query.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from common import (
     Lake,
@@ -30,10 +31,12 @@ import dynamic_tables as dt
 
 QUERY = "SELECT k, count(*) AS n, sum(v) AS s, count(v) AS c FROM src GROUP BY k"
 FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-SMALL = {  # what LAB.md found fastest for tiny writes
-    "spark.sql.adaptive.enabled": "false",
+WITHOUT_CODE = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+SMALL = WITHOUT_CODE | {  # what makes tiny writes fast; which of them most, differs by the write
+    "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.merge.materializeSource": "none",
 }
 GROUPS = 1_000
@@ -45,6 +48,7 @@ BY_HAND = {  # a table each; a way that is wrong does not compete
 }
 BARE = {  # a table each, and whether it has deletion vectors
     "bare MERGE, copy-on-write, tuned session": ("bare_copied", False),
+    "bare MERGE, copy-on-write, no generated code": ("bare_plain", False),
     "bare MERGE, deletion vectors, tuned session": ("bare_marked", True),
     "bare replaceUsing, tuned session": ("bare_replaced", True),
 }
@@ -77,16 +81,17 @@ def come(tables: dt.DynamicTables, rows: int, number: int) -> None:
     tables.sql(f"INSERT INTO src SELECT {number}, id % {GROUPS}, {number} FROM range({rows})")
 
 
-def tuned(spark: SparkSession) -> SparkSession:
+def tuned(spark: SparkSession, settings: Mapping[str, str] = SMALL) -> SparkSession:
     session = spark.newSession()
-    for key, value in SMALL.items():
+    for key, value in settings.items():
         session.conf.set(key, value)
     return session
 
 
 def bare(tables: dt.DynamicTables, session: SparkSession, rows: int) -> dict[str, Way]:
     """Writes of so many rows that are given, of the keys that the change has."""
-    copied, marked, replaced = BARE
+    copied, plain, marked, replaced = BARE
+    without_code = tuned(tables.spark, WITHOUT_CODE)
     location = tables.sql(f"DESCRIBE DETAIL {BARE[replaced][0]}").first()["location"]
 
     def given(number: int) -> str:
@@ -99,6 +104,7 @@ def bare(tables: dt.DynamicTables, session: SparkSession, rows: int) -> dict[str
 
     return {
         copied: lambda n: session.sql(BARE_MERGE.format(BARE[copied][0], given(n))),
+        plain: lambda n: without_code.sql(BARE_MERGE.format(BARE[plain][0], given(n))),
         marked: lambda n: session.sql(BARE_MERGE.format(BARE[marked][0], given(n))),
         replaced: replace,
     }
@@ -149,7 +155,7 @@ def many(tables: dt.DynamicTables, count: int, rounds: int) -> dict[str, Measure
     tables.refresh(*names)
     found = {"one after another": Measured(), "all at once": Measured()}
     for number in range(rounds + 1):
-        for way, measured in found.items():
+        for way, measured in sorted(found.items(), reverse=number % 2 == 1):
             come(tables, 1, number)
             jobs, begun = jobs_begun(tables.spark), time.perf_counter()
             for together in [names] if way == "all at once" else [[name] for name in names]:

@@ -82,7 +82,8 @@ def lines(
     for way, m in found.items():
         grown = f"{m.median / before[way].median:.2f}" if before else ""
         told.append(
-            f"| {rows:,} | {way} | {m.median:.2f} | {base / m.median:.1f} | {grown} | {m.jobs[0]} |"
+            f"| {rows:,} | {way} | {m.median:.2f} | {base / m.median:.1f} | {grown}"
+            f" | {m.usual_jobs} |"
         )
     return told
 
