@@ -219,6 +219,19 @@ def test_files_without_many_affected_keys_are_not_read(
         check(shared, name)
 
 
+def test_days_far_apart_with_many_keys(shared: dt.DynamicTables) -> None:
+    """How many days there are, the number of keys does not tell."""
+    keys = shared.spark.sql(
+        "SELECT date_add(DATE '2024-01-01', CAST(id % 2 * 1461 AS INT)) AS day, id AS customer"
+        " FROM range(3000) UNION ALL SELECT NULL, -1"
+    )
+    days, customers = spans(keys, ["day", "customer"], 3001)
+    assert days == Spans(
+        tuple((day, day) for day in (date(2024, 1, 1), date(2028, 1, 1))), null=True
+    )
+    assert customers == Spans(((-1, 2999),), null=False)
+
+
 def test_ranges_of_many_keys(shared: dt.DynamicTables) -> None:
     """From the least value that a type has to the greatest."""
     ends = (-(2**63), 2**63 - 1)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import duckdb
 import pytest
@@ -14,8 +16,10 @@ from pyspark.errors import AnalysisException, ArithmeticException, PySparkExcept
 
 import dynamic_tables as dt
 from dynamic_tables.lake import embedded
+from dynamic_tables.lake.area import SparkArea
 from dynamic_tables.lake.duck.faults import told as duck_told
 from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
+from dynamic_tables.lake.measure import Cost, Meter
 from dynamic_tables.render import Unheard, console
 from dynamic_tables.settings import load_settings
 
@@ -72,6 +76,8 @@ from dynamic_tables.settings import load_settings
         ("[PLAN_VALIDATION_FAILED_RULE_IN_BATCH] … SQLSTATE: XXKD0", "QUERY_FAILED"),
         ("java.lang.StackOverflowError", "QUERY_FAILED"),
         ("java.lang.ClassCastException: class a cannot be cast to class b", "QUERY_FAILED"),
+        ("java.lang.ClassCastException: cannot assign instance of a to b", "ENGINE_FAILED"),
+        ("java.lang.UnsupportedOperationException: Byte-buffer read unsupported", "ENGINE_FAILED"),
         ("[INTERNAL_ERROR_NETWORK] no reply SQLSTATE: XX000", "ENGINE_FAILED"),
         ("[INTERNAL_ERROR_STORAGE] no space SQLSTATE: XX000", "ENGINE_FAILED"),
         (
@@ -169,6 +175,20 @@ def test_what_spark_itself_knows_decides(error: Exception, reason: str) -> None:
 )
 def test_the_kind_of_duckdbs_exception_decides(error: Exception, reason: str) -> None:
     assert duck_told(error, about="sales.orders").reason == reason
+
+
+def test_a_jvm_that_dies_after_the_commit_fails_nothing() -> None:
+    """Neither what a refresh cost nor the marks of its jobs is worth a failure of what stands."""
+
+    def dead(*_: object) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    meter: Any = SimpleNamespace(start=lambda: None, stop=dead, _cost=dead)
+    area: Any = SimpleNamespace(_meter=meter, _holder=SimpleNamespace(release=dead))
+    with SparkArea.open(area):
+        assert Meter.cost(meter) == Cost()
+    with pytest.raises(ValueError, match="of the work"), SparkArea.open(area):
+        raise ValueError("of the work")
 
 
 def test_the_headline_is_sparks_sentence_without_the_stack() -> None:

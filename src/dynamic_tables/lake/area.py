@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from dynamic_tables.definition import Column, Definition
 from dynamic_tables.lake import bags, catalog, committing, parts
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.changes import TooMany
-from dynamic_tables.lake.faults import headline
+from dynamic_tables.lake.faults import SPARK_FAULTS, headline
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept
 from dynamic_tables.lake.maintenance import Maintenance
@@ -260,12 +260,14 @@ class SparkArea:
 
     @contextmanager
     def open(self) -> Generator[SparkArea]:
+        """A JVM that has died meanwhile has nothing to be put in order: what stands, stands."""
         self._meter.start()
         try:
             yield self
         finally:
-            self._meter.stop()
-            self._holder.release()
+            with suppress(*SPARK_FAULTS):
+                self._meter.stop()
+                self._holder.release()
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,8 @@ _QUERYS_CLASS = re.compile(
 # also internal errors of networks, storages and memories: those pass.
 _DEFECT = re.compile(
     r"\[(INTERNAL_ERROR(_ATTRIBUTE_NOT_FOUND)?|MISSING_ATTRIBUTES\.\w+|PLAN_VALIDATION_FAILED\w*)\]"
-    r"|scala\.MatchError|java\.lang\.(StackOverflowError|(ClassCast|UnsupportedOperation)Exception)"
+    r"|scala\.MatchError|java\.lang\.StackOverflowError"
+    r"|java\.lang\.ClassCastException(?!: cannot assign instance)"  # an executor has other jars
 )
 
 
