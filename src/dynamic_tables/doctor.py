@@ -229,6 +229,7 @@ def _store(settings: Settings, folder: Path | None) -> Iterator[Check]:
             yield _unfinished(store, states)
             yield _suspended(states)
             yield _unconsumed(states)
+            yield _contracts(states, len(store.workers()))
     except DynamicTablesError as error:
         yield _broken("store", error)
         if settings["store"]:
@@ -289,12 +290,26 @@ def _unconsumed(states: Sequence[TableState]) -> Check:
     graph = Graph(state.definition for state in states)
     idle = ", ".join(str(graph[key].name) for key in unconsumed(graph))
     return Check(
-        name="tables nothing asks for",
+        name="DOWNSTREAM without readers",
         ok=True,
         detail=idle or "none",
         hint="TARGET_LAG = DOWNSTREAM waits for readers with a TARGET_LAG of their own"
         if idle
         else None,
+    )
+
+
+def _contracts(states: Sequence[TableState], workers: int) -> Check:
+    """Somebody has to be there to keep them."""
+    options = [state.definition.options for state in states]
+    count = sum(each.target_lag is not None or each.trigger_on_change for each in options)
+    is_kept = not count or workers > 0
+    who = "; nobody runs" if not is_kept else f", {workers} at work" if workers else ""
+    return Check(
+        name="tables with a contract",
+        ok=True,
+        detail=f"{count or 'none'}{who}",
+        hint=None if is_kept else "dynamic-tables run keeps TARGET_LAG and TRIGGER ON CHANGE",
     )
 
 

@@ -48,7 +48,7 @@ def test_strategies_that_are_not_possible(tables: dt.DynamicTables) -> None:
 
 @pytest.mark.parametrize(
     ("behind_s", "seen_s", "told"),
-    [(0.0, 5.0, "no"), (0.0, 300.0, "not 5 minutes ago"), (120.0, 300.0, "2 minutes")],
+    [(0.0, 5.0, "no"), (0.0, 300.0, "no, 5 minutes ago"), (120.0, 300.0, "2 minutes")],
 )
 def test_old_news(tables: dt.DynamicTables, behind_s: float, seen_s: float, told: str) -> None:
     """That a table was not behind when somebody looked says nothing of now."""

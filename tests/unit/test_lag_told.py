@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dynamic_tables.model import Pin
 from dynamic_tables.render import table_details, tables_table
 from dynamic_tables.render.tables import behind_text
 from dynamic_tables.schedule import Lag
 
-DUE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DUE = datetime(2126, 1, 2, 3, 4, 5, tzinfo=UTC)
 SHOWN_DUE = f"{DUE.astimezone():%Y-%m-%d %H:%M:%S}"
 STATE = make_state(make_definition("t", reads=("orders",)), build("t", 1, {"id-orders": 1}))
 LAG = Lag(
@@ -82,10 +83,32 @@ def test_list_tells_lag_share_and_next_refresh() -> None:
     assert not {"behind", "next"} & columns().keys()
 
 
-def test_a_table_beyond_its_target_is_red() -> None:
-    late = replace(LAG, behind_s=301.0)
-    styles = [text.style for text in map(behind_text, (LAG, late)) if isinstance(text, Text)]
-    assert styles == ["", "red"]
+def test_a_table_beyond_its_target_is_late() -> None:
+    late = replace(LAG, behind_s=301.0, within=0.9999)
+    told = map(behind_text, (LAG, late))
+    found = [(str(text), text.style) for text in told if isinstance(text, Text)]
+    assert found == [
+        ("2 minutes 5 seconds (97% in time)", ""),
+        ("5 minutes 1 second, late (99% in time)", "red"),
+    ]
+
+
+def test_what_is_due_waits_for_somebody_to_run() -> None:
+    due = replace(LAG, next_refresh=DUE.replace(year=2026))
+    shown = columns(due, replace(due, seen_s=100.0), replace(LAG, seen_s=None))
+    assert shown["next"] == ["now", "nobody runs", "nobody runs"]
+
+
+def test_news_that_nobody_has_looked_at() -> None:
+    """`show` asks the sources for their newest versions; the lag is what the last look found."""
+    orders = Pin(name=name("orders"), source_id="id-orders", version=1, latest=1)
+    assert STATE.build is not None
+    read = replace(STATE, build=replace(STATE.build, pins=(orders,)))
+    for newest, told in ((2, "yes, since the last look"), (1, "no (100% in time)")):
+        out = StringIO()
+        shown = table_details(read, {orders.name.key: newest}, (), UP_TO_DATE)
+        Console(file=out, width=120).print(shown)
+        assert f"behind        {told}" in out.getvalue()
 
 
 def test_the_words_of_json() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from itertools import zip_longest
+from math import floor
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,7 +13,15 @@ from rich.text import Text
 
 from dynamic_tables._values import duration_text
 from dynamic_tables.answers import Explanation, stored_form
-from dynamic_tables.model import Estimate, Failure, RefreshRecord, Status, Strategy, TableState
+from dynamic_tables.model import (
+    Estimate,
+    Failure,
+    RefreshRecord,
+    Status,
+    Strategy,
+    TableState,
+    utc_now,
+)
 from dynamic_tables.options import Options
 from dynamic_tables.processes import name_of
 from dynamic_tables.reasons import BY_POLICY, NEVER_SUSPENDS, Reason
@@ -62,26 +72,41 @@ def behind_text(lag: Lag) -> Cell:
     if lag.behind_s is None:
         return ""
     now = duration_text(float(round(lag.behind_s))) if round(lag.behind_s) else "no"
-    if now == "no" and (lag.seen_s or 0.0) > FRESH_LOOK_S:
-        now = f"not {duration_text(float(round(lag.seen_s or 0.0)))} ago"
+    if now == "no" and not _is_watched(lag):
+        now = f"no, {duration_text(float(round(lag.seen_s or 0.0)))} ago"
     if lag.target_s is None or lag.within is None:
         return now
     late = lag.behind_s > lag.target_s
-    return Text(f"{now} ({lag.within:.0%} in time)", style="red" if late else "")
+    in_time = floor(lag.within * 100)  # all of it only if it was never late
+    return Text(
+        f"{now}{', late' if late else ''} ({in_time}% in time)", style="red" if late else ""
+    )
 
 
-def _next_text(lag: Lag) -> str:
-    return clock_time(lag.next_refresh) if lag.next_refresh is not None else ""
+def _is_watched(lag: Lag) -> bool:
+    """Whether somebody looks at the base tables, as `run` and workers do all the time."""
+    return lag.seen_s is not None and lag.seen_s <= FRESH_LOOK_S
 
 
-def _lag_facts(lag: Lag) -> dict[str, Cell]:
+def _next_text(lag: Lag, shown: Callable[[datetime], str] = clock_time) -> str:
+    """When it is due; nothing happens then if nobody is there."""
+    if lag.next_refresh is None:
+        return ""
+    if not _is_watched(lag):
+        return "nobody runs"
+    return "now" if lag.next_refresh <= utc_now() else shown(lag.next_refresh)
+
+
+def _lag_facts(lag: Lag, *, has_news: bool) -> dict[str, Cell]:
+    """`has_news`: a source has a version that the table has not read."""
     facts: dict[str, Cell] = {}
     if lag.behind_s is not None:
-        facts["behind"] = behind_text(lag)
+        unseen = has_news and not lag.behind_s
+        facts["behind"] = "yes, since the last look" if unseen else behind_text(lag)
     if lag.target_s is not None:
         facts["target"] = duration_text(lag.target_s)
     if lag.next_refresh is not None:
-        facts["next refresh"] = instant(lag.next_refresh)
+        facts["next refresh"] = _next_text(lag, instant)
     return facts
 
 
@@ -139,7 +164,7 @@ def table_details(
         "created": instant(state.created_at),
         "stored as": stored_form(definition),
         "cut": cut_text(state, newest),
-        **(_lag_facts(lag) if lag else {}),
+        **(_lag_facts(lag, has_news=_has_news(state, newest)) if lag else {}),
         **({"refreshed by": claim_text(claim)} if claim else {}),
         "options": options_text(definition.options) or "all at their defaults",
         "columns": ", ".join(f"{column.name} {column.type}" for column in definition.columns),
@@ -161,6 +186,11 @@ def _status_line(state: TableState) -> Text:
     if state.failures and state.status is Status.SUSPENDED:
         line.append(f"; {state.failures} failures in a row")
     return line
+
+
+def _has_news(state: TableState, newest: Mapping[str, int | None]) -> bool:
+    pins = state.build.pins if state.build else ()
+    return any((newest.get(pin.name.key) or 0) > pin.version for pin in pins)
 
 
 def cut_text(state: TableState, newest: Mapping[str, int | None]) -> Text:
@@ -242,7 +272,8 @@ def _next_refresh(planned: Planned) -> dict[str, Cell]:
 
 
 def _estimate(expected: Estimate, rejected: Reason | None) -> str:
-    rows = "" if expected.rows is None else f"{expected.rows:,} rows, "
+    count = expected.rows
+    rows = "" if count is None else f"{count:,} row{'' if count == 1 else 's'}, "
     why = f", {rejected.value}" if rejected else ""
     read = f"{rows}{expected.bytes:,} bytes{why}"
     return f"{expected.strategy.value} {expected.seconds:.1f} s ({read})"
