@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 
 import dynamic_tables as dt
 from dynamic_tables.cli import program
+from dynamic_tables.connect import STORE_FILE
 from dynamic_tables.settings import SETTINGS
+from dynamic_tables.store import Claimant, open_store
 
 QUERY = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
 ORDERS = (
@@ -68,6 +70,12 @@ def test_verbs() -> None:
     assert data("list") == []
 
 
+def contracts() -> tuple[str, bool]:
+    """What `doctor` says of them, and whether something is to be done."""
+    [row] = [row for row in data("doctor")["checks"] if row["name"] == "tables with a contract"]
+    return row["detail"], row["hint"] is not None
+
+
 def test_list_and_show_tell_how_fresh_a_table_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # a row is a line
     run("sql", ORDERS)
@@ -83,6 +91,12 @@ def test_list_and_show_tell_how_fresh_a_table_is(monkeypatch: pytest.MonkeyPatch
         assert told["behind_s"] > 0
         assert told["next_refresh"] == lag["next_refresh"]
     due = datetime.fromisoformat(lag["next_refresh"]).astimezone()
+    assert re.search(r"^next refresh +nobody runs *$", run("show", "totals").stdout, re.M)
+    assert re.search(r"nobody runs *$", run("list").stdout.splitlines()[2])
+    assert contracts() == ("1; nobody runs", True)
+    with open_store(Path("lake") / STORE_FILE) as store:
+        store.enter(Claimant(owner="a:1:b:c", host="elsewhere", pid=1, expires_s=600.0))
+    assert contracts() == ("1, 1 at work", False)
     shown = run("show", "totals").stdout
     assert re.search(r"^behind +[\w ]+ \(100% in time\) *$", shown, re.M)
     assert re.search(r"^target +1 hour *$", shown, re.M)

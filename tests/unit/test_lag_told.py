@@ -95,8 +95,14 @@ def test_a_table_beyond_its_target_is_late() -> None:
 
 def test_what_is_due_waits_for_somebody_to_run() -> None:
     due = replace(LAG, next_refresh=DUE.replace(year=2026))
-    shown = columns(due, replace(due, seen_s=100.0), replace(LAG, seen_s=None))
-    assert shown["next"] == ["now", "nobody runs", "nobody runs"]
+    assert columns(due)["next"] == ["now"]
+    for lag in (due, LAG):
+        shown = tables_table([STATE], [lag], are_kept=False)
+        assert isinstance(shown, Table)
+        assert [*shown.columns[-1].cells] == ["nobody runs"]
+    out = StringIO()
+    Console(file=out, width=120).print(table_details(STATE, {}, (), due, is_kept=False))
+    assert "next refresh  nobody runs" in out.getvalue()
 
 
 def test_news_that_nobody_has_looked_at() -> None:

@@ -88,12 +88,12 @@ def list_(run: Invocation) -> None:
     with run.records() as tables:
         known = {lag.table: lag for lag in tables.lags()}
         states = [state for state in tables.list() if state.definition.name in known]
-        claims = tables.store.claims()
+        claims, workers = tables.store.claims(), tables.store.workers()
     lags = [known[state.definition.name] for state in states]
     data = [
         {**state_json(state), "lag": lag.as_json()} for state, lag in zip(states, lags, strict=True)
     ]
-    run.show(data, tables_table(states, lags, claims))
+    run.show(data, tables_table(states, lags, claims, are_kept=bool(workers)))
 
 
 @verb("show")
@@ -107,13 +107,14 @@ def show(run: Invocation, name: str) -> None:
         last = tables.history(name, limit=SHOWN_REFRESHES)
         (lag,) = tables.lags(name)
         claim = tables.store.holder(state.definition.table_id)
+        workers = tables.store.workers()
     data = {**state_json(state), "lag": lag.as_json()}
     data["newest"] = {
         str(source.name): newest[source.name.key] for source in state.definition.sources
     }
     data["last_refreshes"] = [record.as_json() for record in last]
     data["refreshing"] = _refreshing(claim) if claim else None
-    run.show(data, table_details(state, newest, last, lag, claim))
+    run.show(data, table_details(state, newest, last, lag, claim, is_kept=bool(workers)))
 
 
 def _refreshing(claim: Claim) -> dict[str, Any]:

@@ -35,9 +35,14 @@ FRESH_LOOK_S = 60.0  # what was seen longer ago may have changed
 
 
 def tables_table(
-    states: Sequence[TableState], lags: Sequence[Lag] = (), claims: Sequence[Claim] = ()
+    states: Sequence[TableState],
+    lags: Sequence[Lag] = (),
+    claims: Sequence[Claim] = (),
+    *,
+    are_kept: bool = True,
 ) -> RenderableType:
-    """`claims`: of the tables that somebody refreshes now."""
+    """`claims`: of the tables that somebody refreshes now; `are_kept`: somebody is there to keep
+    contracts."""
     if not states:
         return Text("no dynamic tables yet; `dynamic-tables create --help` shows how to make one")
     held = {claim.table_id: claim for claim in claims}
@@ -51,7 +56,7 @@ def tables_table(
             _contract(state.definition.options),
             instant(state.build.cut.instant) if state.build else "",
             *([behind_text(lag)] if lag is not None else []),
-            *([_next_text(lag)] if lag is not None and planned else []),
+            *([_next_text(lag, clock_time, are_kept)] if lag is not None and planned else []),
         ]
         for state, lag in zip_longest(states, lags)
     ]
@@ -72,7 +77,7 @@ def behind_text(lag: Lag) -> Cell:
     if lag.behind_s is None:
         return ""
     now = duration_text(float(round(lag.behind_s))) if round(lag.behind_s) else "no"
-    if now == "no" and not _is_watched(lag):
+    if now == "no" and (lag.seen_s or 0.0) > FRESH_LOOK_S:
         now = f"no, {duration_text(float(round(lag.seen_s or 0.0)))} ago"
     if lag.target_s is None or lag.within is None:
         return now
@@ -83,21 +88,16 @@ def behind_text(lag: Lag) -> Cell:
     )
 
 
-def _is_watched(lag: Lag) -> bool:
-    """Whether somebody looks at the base tables, as `run` and workers do all the time."""
-    return lag.seen_s is not None and lag.seen_s <= FRESH_LOOK_S
-
-
-def _next_text(lag: Lag, shown: Callable[[datetime], str] = clock_time) -> str:
+def _next_text(lag: Lag, shown: Callable[[datetime], str], is_kept: bool) -> str:
     """When it is due; nothing happens then if nobody is there."""
     if lag.next_refresh is None:
         return ""
-    if not _is_watched(lag):
+    if not is_kept:
         return "nobody runs"
     return "now" if lag.next_refresh <= utc_now() else shown(lag.next_refresh)
 
 
-def _lag_facts(lag: Lag, *, has_news: bool) -> dict[str, Cell]:
+def _lag_facts(lag: Lag, *, has_news: bool, is_kept: bool) -> dict[str, Cell]:
     """`has_news`: a source has a version that the table has not read."""
     facts: dict[str, Cell] = {}
     if lag.behind_s is not None:
@@ -106,7 +106,7 @@ def _lag_facts(lag: Lag, *, has_news: bool) -> dict[str, Cell]:
     if lag.target_s is not None:
         facts["target"] = duration_text(lag.target_s)
     if lag.next_refresh is not None:
-        facts["next refresh"] = _next_text(lag, instant)
+        facts["next refresh"] = _next_text(lag, instant, is_kept)
     return facts
 
 
@@ -156,15 +156,17 @@ def table_details(
     last: Sequence[RefreshRecord],
     lag: Lag | None = None,
     claim: Claim | None = None,
+    *,
+    is_kept: bool = True,
 ) -> RenderableType:
     """`newest`: by name key, the newest version of each source; None: it is gone."""
-    definition = state.definition
+    definition, has_news = state.definition, _has_news(state, newest)
     facts = {
         "status": _status_line(state),
         "created": instant(state.created_at),
         "stored as": stored_form(definition),
         "cut": cut_text(state, newest),
-        **(_lag_facts(lag, has_news=_has_news(state, newest)) if lag else {}),
+        **(_lag_facts(lag, has_news=has_news, is_kept=is_kept) if lag else {}),
         **({"refreshed by": claim_text(claim)} if claim else {}),
         "options": options_text(definition.options) or "all at their defaults",
         "columns": ", ".join(f"{column.name} {column.type}" for column in definition.columns),
