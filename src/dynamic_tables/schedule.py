@@ -273,6 +273,7 @@ class Lag:
     seen_s: float | None  # how long ago somebody looked: a schedule, or a refresh
     within: float | None  # share of the time within the target; None: no target, or not known
     next_refresh: datetime | None  # None: nothing to read, or nothing asks for it
+    is_due: bool = False  # by the store's clock
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -310,11 +311,13 @@ def lag_of(
         if since is not None:
             late = [*late, (since + timedelta(seconds=target), now)]
         within = share_within(late, max(state.created_at, now - WATCHED), now)
+    next_refresh = schedule.next_along(table_id)
     return Lag(
         table=state.definition.name,
         target_s=target,
         behind_s=behind,
         seen_s=seen,
         within=within,
-        next_refresh=schedule.next_along(table_id),
+        next_refresh=next_refresh,
+        is_due=next_refresh is not None and next_refresh <= now,
     )

@@ -91,8 +91,8 @@ def test_list_and_show_tell_how_fresh_a_table_is(monkeypatch: pytest.MonkeyPatch
         assert told["behind_s"] > 0
         assert told["next_refresh"] == lag["next_refresh"]
     due = datetime.fromisoformat(lag["next_refresh"]).astimezone()
-    assert re.search(r"^next refresh +nobody runs *$", run("show", "totals").stdout, re.M)
-    assert re.search(r"nobody runs *$", run("list").stdout.splitlines()[2])
+    assert re.search(r"^next refresh +.+, nobody runs *$", run("show", "totals").stdout, re.M)
+    assert re.search(r", nobody runs *$", run("list").stdout.splitlines()[2])
     assert contracts() == ("1; nobody runs", True)
     with open_store(Path("lake") / STORE_FILE) as store:
         store.enter(Claimant(owner="a:1:b:c", host="elsewhere", pid=1, expires_s=600.0))
@@ -108,6 +108,11 @@ def test_list_and_show_tell_how_fresh_a_table_is(monkeypatch: pytest.MonkeyPatch
     assert [told["lag"]["behind_s"] for told in (data("show", "totals"), *data("list"))] == [0, 0]
     for verb in (["show", "totals"], ["list"]):
         assert "  no (100% in time)" in run(*verb).stdout
+    run("sql", "ALTER TABLE orders SET PARTITIONED BY (customer)")  # a version without other rows
+    assert "  no (100% in time)" in run("show", "totals").stdout
+    run("sql", "INSERT INTO orders VALUES (5, 1, 1)")
+    assert "yes, since the last look" in run("show", "totals").stdout
+    assert "  no (100% in time)" in run("list").stdout  # which looks at the store alone
 
 
 def test_list_and_show_tell_that_nobody_has_looked() -> None:

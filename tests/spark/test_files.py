@@ -230,6 +230,7 @@ def test_days_far_apart_with_many_keys(shared: dt.DynamicTables) -> None:
         tuple((day, day) for day in (date(2024, 1, 1), date(2028, 1, 1))), null=True
     )
     assert customers == Spans(((-1, 2999),), null=False)
+    assert spans(keys, ["day"], 3001) == [days]  # a key has columns that no range can say, too
 
 
 def test_ranges_of_many_keys(shared: dt.DynamicTables) -> None:
@@ -245,6 +246,7 @@ def test_ranges_of_many_keys(shared: dt.DynamicTables) -> None:
     [found] = spans(days, ["d"], 2)
     assert found == Spans(((date.min, date.min), (date.max, date.max)), null=False)
     assert spans(keys.where("a IS NULL"), ["a"], 1) == [Spans((), null=True)]
+    assert spans(keys.select("a"), ["a"], len(rows)) == [a]
     assert spans(keys, [], len(rows)) == []
 
 

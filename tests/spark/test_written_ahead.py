@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import dynamic_tables as dt
 from dynamic_tables.lake import holding, transaction
 from dynamic_tables.lake.changes import Changes
+from dynamic_tables.lake.delta import SparkLake
 from dynamic_tables.steps import AnyStep, Step, observing
 from oracle import check
 
@@ -34,12 +36,14 @@ def lake(shared: dt.DynamicTables) -> dt.DynamicTables:
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows were written ahead, write by write."""
+    """How many rows were written ahead, write by write; -1 where that could not be."""
     sizes, write = [], transaction.write_ahead
 
     def noted(*given: object, **named: object) -> transaction.Written | None:
+        sizes.append(-1)
         found = write(*given, **named)
-        sizes.append(found.size if found is not None else -1)
+        if found is not None:
+            sizes[-1] = found.size
         return found
 
     monkeypatch.setattr("dynamic_tables.lake.changes.write_ahead", noted)
@@ -180,14 +184,38 @@ def test_a_stream_that_writes_all_its_result_replaces_rows(
 
 @pytest.mark.parametrize(("name", "strategy"), [("folded", "fold"), ("added", "rows")])
 def test_a_log_that_tells_wrongly_is_not_believed(
-    lake: dt.DynamicTables, monkeypatch: pytest.MonkeyPatch, name: str, strategy: str
+    lake: dt.DynamicTables,
+    written: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    strategy: str,
 ) -> None:
     lake.sql("INSERT INTO come VALUES (2, 22)")
     lake.refresh()
+    written.clear()
     lake.sql("DELETE FROM come WHERE v = 22")
+    sizes = SparkLake.sizes
+    monkeypatch.setattr(SparkLake, "sizes", lambda *of: replace(sizes(*of), only_adds=True))
     monkeypatch.setattr(Changes, "_rows_only_come", lambda _: True)
-    assert lake.refresh(f"{name}_ahead")[f"{name}_ahead"].strategy == strategy
+    record = lake.refresh(f"{name}_ahead")[f"{name}_ahead"]
+    assert (record.strategy, written) == (strategy, [-1])
+    if name == "added":
+        assert record.rejected[dt.Strategy.APPEND] == "ROWS_WENT"
     check(lake, f"{name}_ahead")
+
+
+def test_a_constraint_that_rows_do_not_keep_is_named(
+    lake: dt.DynamicTables, written: list[int]
+) -> None:
+    """It is no fault of the changes: to recompute would meet it again."""
+    query = "SELECT k, v * 2 AS twice FROM come WHERE v > 0"
+    lake.create("kept_small", query, refresh_mode="INCREMENTAL")
+    lake.spark.sql("ALTER TABLE kept_small ADD CONSTRAINT small CHECK (twice < 1000)")
+    lake.sql("INSERT INTO come VALUES (6, 600)")
+    record = lake.refresh("kept_small", on_error="report")["kept_small"]
+    assert (record.reason, written) == ("QUERY_FAILED", [-1])
+    assert "small" in (record.error or "")
+    lake.drop("kept_small")
 
 
 def test_many_rows_of_a_join_are_written_by_many_tasks(

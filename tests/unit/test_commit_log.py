@@ -105,6 +105,7 @@ def test_marked_files_are_read_whole(tmp_path: Path) -> None:
     found = extent(tmp_path, [did("DELETE", numDeletedRows=96), *actions])
     assert (found.rows, found.read_bytes, found.read_files) == (96, 320 * MB, 32)
     assert found.bytes < MB
+    assert found.bytes + found.unchanged_bytes == 320 * MB
 
 
 def test_the_files_of_a_feed_are_read_instead(tmp_path: Path) -> None:
@@ -118,6 +119,7 @@ def test_the_files_of_a_feed_are_read_instead(tmp_path: Path) -> None:
     ]
     found = extent(tmp_path, commit)
     assert (found.bytes, found.read_bytes, found.read_files) == (100, 100, 1)
+    assert found.unchanged_bytes == 0
 
 
 def test_many_commits_have_many_files(tmp_path: Path) -> None:

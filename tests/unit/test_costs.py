@@ -62,6 +62,17 @@ def test_a_change_of_everything_is_recomputed() -> None:
     assert chosen(replace(LARGE, changed_bytes=8000 * MB)) == ("full", "DEARER")
 
 
+def test_rows_that_are_marked_as_gone_are_looked_for_in_whole_files() -> None:
+    """Estimates and limits tell what is read, not only what changed."""
+    scattered = replace(LARGE, only_adds=False, unchanged_bytes=3000 * MB)
+    few, all_over = weighed(LARGE), weighed(scattered)
+    for strategy in (Strategy.MERGE, Strategy.KEYS, Strategy.ROWS):
+        assert all_over[strategy].bytes == few[strategy].bytes + 3000 * MB
+        assert all_over[strategy].seconds > few[strategy].seconds + 60
+    assert all_over[Strategy.FULL] == few[Strategy.FULL]
+    assert chosen(replace(scattered, unchanged_bytes=5000 * MB)) == ("full", "DEARER")
+
+
 def test_a_tiny_table_is_not_worth_an_argument() -> None:
     tiny = Sizes(changed_rows=9, changed_bytes=2000, source_bytes=1000, stored_bytes=500)
     assert chosen(tiny) == ("merge", "CHANGED")
@@ -247,6 +258,18 @@ def test_where_rows_went_the_limit_binds_what_reads_stored_rows() -> None:
         decide(rowwise(GOES, **limited))
     with pytest.raises(Refused):
         decide(replace(rowwise(GOES, **limited), forced=Strategy.APPEND))
+
+
+def test_where_rows_went_that_have_uncertain_digits_they_are_found_by_key() -> None:
+    limited = rowwise(GOES, max_scan_bytes=50 * MB)
+    table = replace(limited.definition, approximate=("n",))
+    facts = replace(limited, definition=table, forced=Strategy.APPEND)
+    with pytest.raises(Refused, match="would read"):
+        decide(facts)
+    free = replace(facts, definition=replace(table, options=Options.from_kwargs()))
+    assert decide(free).strategy is Strategy.KEYS
+    appends = decide(replace(free, sizes=lambda: LARGE))
+    assert by_rows(free.definition, appends).strategy is Strategy.KEYS
 
 
 def test_where_rows_went_recomputing_may_be_cheaper() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,17 @@ from typing import Any
 
 import duckdb
 import pytest
+from builders import definition
 from py4j.protocol import Py4JNetworkError
-from pyspark.errors import AnalysisException, ArithmeticException, PySparkException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    PySparkException,
+)
 
 import dynamic_tables as dt
+from dynamic_tables.errors import RefreshError
 from dynamic_tables.lake import embedded
 from dynamic_tables.lake.area import SparkArea
 from dynamic_tables.lake.duck.faults import told as duck_told
@@ -61,6 +69,15 @@ from dynamic_tables.settings import load_settings
             "ENGINE_FAILED",
         ),
         ("java.io.IOException: Input/output error", "ENGINE_FAILED"),
+        ("java.io.FileNotFoundException: /lake/a (Too many open files)", "ENGINE_FAILED"),
+        ("java.io.FileNotFoundException: /lake/a (Stale file handle)", "ENGINE_FAILED"),
+        ("java.io.FileNotFoundException: /lake/a (Connection timed out)", "ENGINE_FAILED"),
+        ("java.io.FileNotFoundException: /lake/a (No such file or directory)", "HISTORY_GONE"),
+        (
+            "[DELTA_MISSING_DELTA_TABLE] a is not a Delta table. SQLSTATE: 42P01",
+            "ENGINE_FAILED",
+        ),
+        ("[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 2) are not …", "HISTORY_GONE"),
         ("java.io.IOException: Broken pipe", "ENGINE_FAILED"),
         ("[FAILED_READ_FILE.NO_HINT] Error while reading file a. SQLSTATE: KD001", "ENGINE_FAILED"),
         ("[PATH_NOT_FOUND] Path does not exist: file:/mnt/a. SQLSTATE: 42K03", "ENGINE_FAILED"),
@@ -140,6 +157,7 @@ class Unanalyzed(AnalysisException):
         (Known("Task failed while writing rows.", "58030"), "ENGINE_FAILED"),
         (Known("Job aborted.", "gone", Known("", "gone")), "ENGINE_FAILED"),
         (ArithmeticException("long overflow"), "QUERY_FAILED"),
+        (DateTimeException("Invalid value for MonthOfYear"), "QUERY_FAILED"),
         (AnalysisException("one of the old conditions without a state"), "QUERY_FAILED"),
         (Unanalyzed("TTransportException: Broken pipe"), "ENGINE_FAILED"),
     ],
@@ -175,6 +193,29 @@ def test_what_spark_itself_knows_decides(error: Exception, reason: str) -> None:
 )
 def test_the_kind_of_duckdbs_exception_decides(error: Exception, reason: str) -> None:
     assert duck_told(error, about="sales.orders").reason == reason
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (Unanalyzed("TTransportException: Broken pipe"), Unanalyzed),
+        (AnalysisException("a column is missing"), RefreshError),
+    ],
+)
+def test_a_catalog_that_does_not_answer_is_no_changed_schema(
+    error: Exception, raised: type[Exception]
+) -> None:
+    def frame(*_: object) -> None:
+        raise error
+
+    reads: Any = SimpleNamespace(
+        read_definition=lambda *_: None,
+        remaining_columns=lambda *_: {},
+        pinned=lambda *_, **__: SimpleNamespace(frame=frame),
+    )
+    area: Any = SimpleNamespace(_lake=reads, _session=None)
+    with pytest.raises(raised):
+        SparkArea.compute(area, definition("totals"), (), instant=datetime.now(UTC))
 
 
 def test_a_jvm_that_dies_after_the_commit_fails_nothing() -> None:

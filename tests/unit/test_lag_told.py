@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dynamic_tables.model import Pin
 from dynamic_tables.render import table_details, tables_table
 from dynamic_tables.render.tables import behind_text
 from dynamic_tables.schedule import Lag
@@ -94,25 +93,22 @@ def test_a_table_beyond_its_target_is_late() -> None:
 
 
 def test_what_is_due_waits_for_somebody_to_run() -> None:
-    due = replace(LAG, next_refresh=DUE.replace(year=2026))
+    due = replace(LAG, is_due=True)  # by the store's clock, whatever time it is here
     assert columns(due)["next"] == ["now"]
-    for lag in (due, LAG):
+    for lag, when in ((due, "now"), (LAG, SHOWN_DUE)):
         shown = tables_table([STATE], [lag], are_kept=False)
         assert isinstance(shown, Table)
-        assert [*shown.columns[-1].cells] == ["nobody runs"]
+        assert [*shown.columns[-1].cells] == [f"{when}, nobody runs"]
     out = StringIO()
     Console(file=out, width=120).print(table_details(STATE, {}, (), due, is_kept=False))
-    assert "next refresh  nobody runs" in out.getvalue()
+    assert "next refresh  now, nobody runs" in out.getvalue()
 
 
 def test_news_that_nobody_has_looked_at() -> None:
-    """`show` asks the sources for their newest versions; the lag is what the last look found."""
-    orders = Pin(name=name("orders"), source_id="id-orders", version=1, latest=1)
-    assert STATE.build is not None
-    read = replace(STATE, build=replace(STATE.build, pins=(orders,)))
-    for newest, told in ((2, "yes, since the last look"), (1, "no (100% in time)")):
+    """`show` asks the sources what changed; the lag is what the last look found."""
+    for has_news, told in ((True, "yes, since the last look"), (False, "no (100% in time)")):
         out = StringIO()
-        shown = table_details(read, {orders.name.key: newest}, (), UP_TO_DATE)
+        shown = table_details(STATE, {}, (), UP_TO_DATE, has_news=has_news)
         Console(file=out, width=120).print(shown)
         assert f"behind        {told}" in out.getvalue()
 

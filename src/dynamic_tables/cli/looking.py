@@ -17,6 +17,7 @@ from dynamic_tables.cli.session import Invocation
 from dynamic_tables.errors import DynamicTablesError, InvalidInput, RefreshFailed
 from dynamic_tables.model import RefreshReport, Strategy, TableState
 from dynamic_tables.names import split_name
+from dynamic_tables.refresh.freshness import Observer
 from dynamic_tables.render import (
     error_text,
     explanation_text,
@@ -104,6 +105,7 @@ def show(run: Invocation, name: str) -> None:
     with run.tables(f"looking at {name}") as tables:
         state = tables.show(name)
         newest = _newest(tables, state)
+        has_news = Observer(tables.lake, tables.graph(), tables.store.now()).is_behind(state)
         last = tables.history(name, limit=SHOWN_REFRESHES)
         (lag,) = tables.lags(name)
         claim = tables.store.holder(state.definition.table_id)
@@ -114,7 +116,10 @@ def show(run: Invocation, name: str) -> None:
     }
     data["last_refreshes"] = [record.as_json() for record in last]
     data["refreshing"] = _refreshing(claim) if claim else None
-    run.show(data, table_details(state, newest, last, lag, claim, is_kept=bool(workers)))
+    details = table_details(
+        state, newest, last, lag, claim, has_news=has_news, is_kept=bool(workers)
+    )
+    run.show(data, details)
 
 
 def _refreshing(claim: Claim) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dynamic_tables.definition import Column, Definition
 from dynamic_tables.lake import bags, catalog, committing, parts
 from dynamic_tables.lake.base import Delta, Difference, Moves, Progress, Stamp
 from dynamic_tables.lake.changes import TooMany
-from dynamic_tables.lake.faults import SPARK_FAULTS, headline
+from dynamic_tables.lake.faults import SPARK_FAULTS, headline, told
 from dynamic_tables.lake.files import rows_at
 from dynamic_tables.lake.holding import Holder, Kept
 from dynamic_tables.lake.maintenance import Maintenance
@@ -75,6 +75,8 @@ class SparkArea:
         try:
             frame = query.frame(definition.stored_query, definition.namespace)
         except AnalysisException as error:
+            if told(error, about=str(definition.name)).reason is not Reason.QUERY_FAILED:
+                raise  # a catalog's service that did not answer says nothing of columns
             raise schema_changed(definition, changed, headline(error)) from error
         names = [column.name for column in definition.stored_columns]
         if what := column_change(names, frame.columns):

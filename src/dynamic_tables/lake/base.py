@@ -169,6 +169,7 @@ class Sizes:
     beside_bytes: int = 0  # of the sources that changed rows are joined with
     stored_rows: int | None = None  # None: nothing tells without a job
     only_adds: bool = True  # no row of a source went or became another one
+    unchanged_bytes: int = 0  # of the files that changes are read from: rows that stay as they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

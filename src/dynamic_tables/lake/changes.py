@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from dynamic_tables.compiler.emit import key_column
-from dynamic_tables.compiler.merge import NEEDS_ROWS
 from dynamic_tables.compiler.plan import DeltaPlan, Situation
 from dynamic_tables.definition import Definition
 from dynamic_tables.errors import RefreshError
@@ -21,7 +20,7 @@ from dynamic_tables.lake.base import Delta, Moves
 from dynamic_tables.lake.deltas import Feed, SparkLeaves, typed, types_of
 from dynamic_tables.lake.differing import changes_by_feed, changes_by_files
 from dynamic_tables.lake.extent import Extent
-from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone, says, told
+from dynamic_tables.lake.faults import SPARK_FAULTS, is_feed_gone, told
 from dynamic_tables.lake.files import row_count_at, rows_at
 from dynamic_tables.lake.holding import Holder, Kept
 from dynamic_tables.lake.log import RENAMING_OPERATIONS
@@ -42,6 +41,7 @@ Answer = TypeVar("Answer")
 TooMany = Callable[[int], bool]  # whether so many keys are to be shared among workers
 SMALL_FILES_BYTES = 2**20  # of files that are read, up to which few rows are expected of them
 FEW_FILES = 64  # that one task opens in turn
+MET_AGAIN = frozenset({Reason.QUERY_FAILED, Reason.HISTORY_GONE})  # by the same work in two steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,8 @@ class Changes:
     def _written(self, rows: DataFrame) -> Found | None:
         """Rows that only come are written while they are computed; what is left is the commit.
 
-        None: they cannot be written like this, or a log told wrongly of rows that only come.
+        None: they cannot be written like this. What the query, its data or a constraint of the
+        table is to blame for is met again, by whoever computes the rows and commits them.
         """
         few = self._reads_few()
         partial, place = self._definition.in_parts is not None, self._definition.location
@@ -223,7 +224,8 @@ class Changes:
                     self._session, place, self._in_few_files(rows), partial=partial
                 )
             except SPARK_FAULTS as error:
-                if not says(error, NEEDS_ROWS):
+                about = str(self._definition.name)
+                if is_feed_gone(error) or told(error, about=about).reason not in MET_AGAIN:
                     raise
                 return None
         if written is None:

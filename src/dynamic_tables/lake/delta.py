@@ -210,6 +210,7 @@ class SparkLake(StoredTables, SourceTables):
         return Sizes(
             changed_rows=told if counted is None else counted,
             changed_bytes=sum(extent.bytes for extent in extents),
+            unchanged_bytes=sum(extent.unchanged_bytes for extent in extents),
             source_bytes=source_bytes,
             stored_bytes=self.stored_bytes(definition),
             beside_bytes=sum(by_source[name] for name in self._beside(definition, moves)),

@@ -35,6 +35,11 @@ class Extent:
     one_way: bool = False  # all rows came, or all went: none of them cancel
     replaced: bool = False  # whole files were: any number of their rows may have come again
 
+    @property
+    def unchanged_bytes(self) -> int:
+        """Of files some of whose rows are marked as gone: all of such a file is read."""
+        return max(self.read_bytes - self.bytes, 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:

@@ -6,7 +6,12 @@ import re
 from collections.abc import Iterator
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.errors import AnalysisException, ArithmeticException, PySparkException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    PySparkException,
+)
 from pyspark.sql import SparkSession
 
 from dynamic_tables.errors import DynamicTablesError, RefreshError
@@ -20,8 +25,14 @@ PLACE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+;?)?(\s*\(line \d+, pos 
 # Surroundings first, then what is gone.
 _CONFLICT = r"DELTA_CONCURRENT|Concurrent\w+Exception|MetadataChanged|ProtocolChanged"
 _NO_MEMORY = r"OutOfMemory|OUT_OF_MEMORY|[Nn]ot? enough memory|(acquire|allocate) .{0,40}memory"
+_UNREADABLE = (  # Java says of every file that does not open that it was not found, and why
+    r"Too many open files|Stale file handle|Input/output error|Transport endpoint"
+    r"|\((Connection timed out|Resource temporarily unavailable|Host is down|No route to host)"
+)
+_UNMOUNTED = r"DELTA_(MISSING_DELTA_TABLE|TABLE_NOT_FOUND|TABLE_ONLY_OPERATION)"  # was there before
 _GONE = (
     r"DELTA_(VERSION_NOT_FOUND|FILE_NOT_FOUND|TRUNCATED_TR|UNSUPPORTED_TIME_TRAVEL_BEYOND)"
+    r"|DELTA_(VERSIONS_NOT_CONTIGUOUS|LOG_FILE_NOT_FOUND)"
     r"|VersionNotFound|FILE_NOT_EXIST|FileNotF"
 )
 _WORDS = (
@@ -33,6 +44,8 @@ _WORDS = (
     (r"No space left on device|Disk quota exceeded", Reason.DISK_FULL),
     (r"/blockmgr-|temp_shuffle_|MetadataFetchFailed", Reason.ENGINE_FAILED),  # Spark's own files
     (r"Permission denied|AccessControlException|AccessDenied", Reason.NO_PERMISSION),
+    (_UNREADABLE, Reason.ENGINE_FAILED),
+    (_UNMOUNTED, Reason.ENGINE_FAILED),
     (_GONE, Reason.HISTORY_GONE),
 )
 
@@ -62,11 +75,6 @@ def told(error: BaseException, *, about: str) -> RefreshError:
     return telling.told(text, _WORDS, otherwise, sentence=headline(error), about=about)
 
 
-def says(error: BaseException, words: str) -> bool:
-    """Whether an error, or a cause of it, has these words."""
-    return any(words in str(link) for link in _chain(error))
-
-
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """An error and its causes in the JVM: PySpark's texts are without them."""
     link: BaseException | None = error
@@ -88,7 +96,8 @@ def _is_querys(error: BaseException) -> bool:
     if isinstance(error, AnalysisException) and getattr(error, "_cause", None) is None:
         return True  # one of the old conditions; else a catalog's service may have failed
     told = any(_QUERYS_STATE.match(found) for found in _STATE.findall(text))
-    return told or isinstance(error, ArithmeticException) or bool(_QUERYS_CLASS.search(text))
+    of_values = isinstance(error, (ArithmeticException, DateTimeException))
+    return told or of_values or bool(_QUERYS_CLASS.search(text))
 
 
 def _state(error: BaseException) -> str | None:

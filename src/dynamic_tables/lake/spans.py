@@ -44,13 +44,13 @@ class Known:
 
 
 def spans(keys: DataFrame, columns: Sequence[str], size: int) -> list[Spans]:
-    """Where the values of each column lie; of keys that are computed, of which there are `size`."""
+    """Where the values of some columns of keys lie, of which there are `size`."""
     if not columns:
         return []
     told = [what(quote(name)) for name in columns for what in (F.min, F.max, F.count)]
     found = keys.agg(*told).collect()[0]
     known = [Known(name, *found[3 * n : 3 * n + 3]) for n, name in enumerate(columns)]
-    is_alone = len(columns) == 1
+    is_alone = len(keys.columns) == 1
     apart = _between_gaps(keys, [one for one in known if one.may_have_gaps(is_alone=is_alone)])
     return [
         Spans(tuple(apart.get(one.column, _whole(one))), null=one.count < size) for one in known

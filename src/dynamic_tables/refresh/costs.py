@@ -53,6 +53,7 @@ MIXED = frozenset(
 FEW, FEW_BYTES = 10_000, 100_000  # rows; bytes where nobody counted rows
 COMPARING = 3 * BYTES_PER_S  # to compare many changes with stored rows at all
 CHANGED, COMPARED, MERGED, STORED = 4.0, 10.0, 3.0, 1.0
+PASSED_OVER = 1.0  # what did not change, in files that changes are read from
 # Sources are searched for few keys; for many, which are joined; for all that nobody has counted.
 # On top of that comes the share of the keys that is affected: their rows are computed anew.
 SEARCHED, SEARCHED_FOR_MANY, SEARCHED_FOR_ANY = 0.4, 0.3, 2.0
@@ -91,10 +92,11 @@ def _estimate(
     strategy: Strategy, sizes: Sizes, shape: Shape, history: Sequence[RefreshRecord]
 ) -> Estimate:
     read = _read(strategy, sizes, shape)
-    weight = _weight(strategy, sizes, shape, read)
+    unchanged = 0 if strategy is Strategy.FULL else sizes.unchanged_bytes
+    weight = _weight(strategy, sizes, shape, read) + PASSED_OVER * unchanged
     estimate = Estimate(
         strategy=strategy,
-        bytes=sum(read),
+        bytes=sum(read) + unchanged,
         weight=round(weight),
         seconds=0.0,
         rows=sizes.stored_rows if strategy is Strategy.FULL else sizes.changed_rows,

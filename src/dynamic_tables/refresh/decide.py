@@ -83,9 +83,14 @@ def fallen_back(definition: Definition, decision: Decision, reason: Reason) -> D
 def by_rows(definition: Definition, decision: Decision) -> Decision:
     """The stored rows are looked for that go, which was found while changes were read; refuses
     likewise."""
-    rows = decision.instead(Strategy.ROWS, Reason.ROWS_WENT)
+    rows = decision.instead(_finds_rows(definition), Reason.ROWS_WENT)
     check(definition, rows)
     return rows
+
+
+def _finds_rows(definition: Definition) -> Strategy:
+    """What is taken instead of `append`: rows whose last digits may differ are found by key."""
+    return Strategy.KEYS if definition.inexact else Strategy.ROWS
 
 
 def check(definition: Definition, decision: Decision) -> None:
@@ -156,7 +161,8 @@ def _by_changes(facts: Facts) -> Decision:
     estimates = _estimates([*ways, Strategy.FULL], plan, facts, sizes)
     if facts.forced is not None:
         _check_possible(plan, facts.definition, facts.forced)
-        chosen = Strategy.ROWS if found[facts.forced] is Reason.ROWS_WENT else facts.forced
+        rows_went = found[facts.forced] is Reason.ROWS_WENT
+        chosen = _finds_rows(facts.definition) if rows_went else facts.forced
     else:
         chosen = _chosen(ways, estimates, facts.definition)
     if chosen is Strategy.FULL:

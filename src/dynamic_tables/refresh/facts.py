@@ -96,6 +96,7 @@ def _with_coming(sizes: Sizes, expected: Sequence[Sizes], *, only_add: bool) -> 
         sizes,
         changed_rows=None if None in rows else sum(filter(None, rows)),
         changed_bytes=sum(part.changed_bytes for part in parts),
+        unchanged_bytes=sum(part.unchanged_bytes for part in parts),
         only_adds=sizes.only_adds and only_add,
     )
 

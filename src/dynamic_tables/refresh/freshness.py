@@ -57,6 +57,13 @@ class Observer:
             cut=Cut(versions=versions, instant=self._now), behind_since=behind, below=below
         )
 
+    def is_behind(self, state: TableState) -> bool:
+        """Whether a base table of this one changed since its rows were computed."""
+        table_id = state.definition.table_id
+        bases = self._graph.bases(table_id).items()
+        present = {key: found for key, source in bases if (found := self._state(source))}
+        return self.behind_since(table_id, state, present) is not None
+
     def _state(self, source: Source) -> SourceState | None:
         try:
             return self._lake.source_state(source)

@@ -163,13 +163,14 @@ def _sizes_coming(decision: Decision, sizes: Sizes, *, appends: bool) -> Sizes |
     all of them if it is built anew."""
     rows = sizes.changed_rows if decision.action is Action.REFRESH else None
     if not sizes.stored_rows:  # none yet, or nobody knows
-        return sizes if rows else None
+        return replace(sizes, unchanged_bytes=0) if rows else None
     share = rows / sizes.stored_rows if rows else 1.0
     share = share if appends else min(share, 1.0)
     return replace(
         sizes,
         changed_rows=round(share * sizes.stored_rows),
         changed_bytes=round(share * sizes.stored_bytes),
+        unchanged_bytes=0,
     )
 
 

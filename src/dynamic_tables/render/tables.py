@@ -20,7 +20,6 @@ from dynamic_tables.model import (
     Status,
     Strategy,
     TableState,
-    utc_now,
 )
 from dynamic_tables.options import Options
 from dynamic_tables.processes import name_of
@@ -92,13 +91,12 @@ def _next_text(lag: Lag, shown: Callable[[datetime], str], is_kept: bool) -> str
     """When it is due; nothing happens then if nobody is there."""
     if lag.next_refresh is None:
         return ""
-    if not is_kept:
-        return "nobody runs"
-    return "now" if lag.next_refresh <= utc_now() else shown(lag.next_refresh)
+    when = "now" if lag.is_due else shown(lag.next_refresh)
+    return when if is_kept else f"{when}, nobody runs"
 
 
 def _lag_facts(lag: Lag, *, has_news: bool, is_kept: bool) -> dict[str, Cell]:
-    """`has_news`: a source has a version that the table has not read."""
+    """`has_news`: a base table changed, now that somebody looks."""
     facts: dict[str, Cell] = {}
     if lag.behind_s is not None:
         unseen = has_news and not lag.behind_s
@@ -157,10 +155,12 @@ def table_details(
     lag: Lag | None = None,
     claim: Claim | None = None,
     *,
+    has_news: bool = False,
     is_kept: bool = True,
 ) -> RenderableType:
-    """`newest`: by name key, the newest version of each source; None: it is gone."""
-    definition, has_news = state.definition, _has_news(state, newest)
+    """`newest`: by name key, the newest version of each source; None: it is gone. `has_news`: a
+    base table changed since the rows were computed, which not every version tells."""
+    definition = state.definition
     facts = {
         "status": _status_line(state),
         "created": instant(state.created_at),
@@ -188,11 +188,6 @@ def _status_line(state: TableState) -> Text:
     if state.failures and state.status is Status.SUSPENDED:
         line.append(f"; {state.failures} failures in a row")
     return line
-
-
-def _has_news(state: TableState, newest: Mapping[str, int | None]) -> bool:
-    pins = state.build.pins if state.build else ()
-    return any((newest.get(pin.name.key) or 0) > pin.version for pin in pins)
 
 
 def cut_text(state: TableState, newest: Mapping[str, int | None]) -> Text:
