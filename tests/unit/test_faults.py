@@ -79,6 +79,11 @@ from dynamic_tables.settings import load_settings
         ),
         ("[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 2) are not …", "HISTORY_GONE"),
         ("java.io.IOException: Broken pipe", "ENGINE_FAILED"),
+        (
+            "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint a (b < 1) violated",
+            "QUERY_FAILED",
+        ),
+        ("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated", "QUERY_FAILED"),
         ("[FAILED_READ_FILE.NO_HINT] Error while reading file a. SQLSTATE: KD001", "ENGINE_FAILED"),
         ("[PATH_NOT_FOUND] Path does not exist: file:/mnt/a. SQLSTATE: 42K03", "ENGINE_FAILED"),
         ("SparkException: Python worker exited unexpectedly (crashed).", "ENGINE_FAILED"),

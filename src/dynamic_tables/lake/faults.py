@@ -54,9 +54,11 @@ _WORDS = (
 # there already (42K03, 42K04), or of a Delta log that cannot be made or read (42KD5, 42KD6).
 _QUERYS_STATE = re.compile(r"0A|2[123]|3[89]|42(?!K0[34]|KD[56])|54|P0")
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
-# What some functions raise without a state, and what Python functions raise.
+# What some functions raise without a state, what Python functions raise, and rows that a
+# constraint of the table refuses.
 _QUERYS_CLASS = re.compile(
     r"java\.lang\.ArithmeticException|java\.time\.[\w.]*DateTime\w*Exception|PythonException: "
+    r"|InvariantViolationException|DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT)"
 )
 # Defects of Spark that a plan meets, every time; another plan of the same query may not. There are
 # also internal errors of networks, storages and memories: those pass.
