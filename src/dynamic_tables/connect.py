@@ -22,7 +22,7 @@ from dynamic_tables.lake.places import location_of
 from dynamic_tables.model import utc_now
 from dynamic_tables.reasons import Reason
 from dynamic_tables.settings import Settings, load_settings
-from dynamic_tables.store import Store, open_store
+from dynamic_tables.store import Store, open_store, store_is_there
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,6 +237,8 @@ def _embedded(
     say: Callable[[str], None],
 ) -> DynamicTables:
     embedded.check_startable()
+    if settings["store"] and not is_lake(folder):
+        _check_no_others(folder, settings["store"])
     _make_folder(folder / WAREHOUSE, about=folder)
     context = embedded.start(settings, log_file=folder / LOG_FILE, say=say)
     opened = open_store(
@@ -257,6 +259,22 @@ def _embedded(
     keeper = CatalogKeeper(delta, opened, folder / WAREHOUSE, say)
     keeper.restore()
     return DynamicTables(delta, opened, settings, clock=clock, say=say, keeper=keeper)
+
+
+def _check_no_others(folder: Path, place: str) -> None:
+    """The store of a lake has its catalog: in another folder, statements would change that lake."""
+    if not store_is_there(place):
+        return
+    with open_store(place) as store:
+        names = [str(state.definition.name) for state in store.tables()]
+        names += [".".join(item.name) for item in store.registry_all()]
+    if names:
+        raise SetupError(
+            f"there is no lake here, and the store has the tables of another one: {names[0]} …",
+            reason=Reason.STORE_MISSING,
+            about=str(folder),
+            hint="--lake names the other folder; a new lake needs a store of its own",
+        )
 
 
 def _make_folder(place: Path, *, about: Path) -> None:

@@ -100,7 +100,8 @@ class Declarations:
                 "a dynamic table of this name exists",
                 reason=Reason.ALREADY_EXISTS,
                 about=str(name),
-                hint="CREATE OR ALTER changes it, CREATE OR REPLACE builds it anew",
+                hint="CREATE OR ALTER (--or-alter) changes it,"
+                " CREATE OR REPLACE (--or-replace) builds it anew",
             )
         return self._redefine(existing, statement)
 
@@ -389,7 +390,8 @@ class Declarations:
                 f"other dynamic tables read it: {names}",
                 reason=Reason.HAS_CHILDREN,
                 about=str(state.definition.name),
-                hint=f"DROP DYNAMIC TABLE {state.definition.name} CASCADE drops them too",
+                hint=f"DROP DYNAMIC TABLE {state.definition.name} CASCADE drops them too"
+                " (on the command line: --cascade)",
             )
         wanted = [graph[key] for key in reversed(graph.order(below | {table_id}))]
         hearts = Heartbeats(self._context)

@@ -48,7 +48,9 @@ class CatalogKeeper:
             if state.build is not None:
                 self._lake.publish(state.definition)
         self._restore_views([entry for entry in entries if entry.kind == "view"])
-        self.remember(but=self._read)  # what came from there would only stir others up
+        # A store that knows none of the lake's dynamic tables was lost, or is that of another lake.
+        if self._store.tables() or next(self._lake.stored_definitions(), None) is None:
+            self.remember(but=self._read)  # what came from there would only stir others up
 
     def _restore_views(self, views: list[CatalogEntry]) -> None:
         """Those that cannot be made are told, and kept for later."""

@@ -307,10 +307,12 @@ def lag_of(
     if state.seen_at is not None:
         seen = max((now - state.seen_at).total_seconds(), 0.0)
         behind = 0.0 if since is None else max((now - since).total_seconds(), 0.0)
-    if target is not None and seen is not None:
+    if target is not None and state.seen_at is not None:
         if since is not None:
             late = [*late, (since + timedelta(seconds=target), now)]
-        within = share_within(late, max(state.created_at, now - WATCHED), now)
+        begun = max(state.created_at, now - WATCHED)
+        until = now if since is not None else state.seen_at  # of the time after it nobody knows
+        within = share_within(late, begun, until) if until >= begun else None
     next_refresh = schedule.next_along(table_id)
     return Lag(
         table=state.definition.name,

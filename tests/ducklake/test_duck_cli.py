@@ -115,6 +115,36 @@ def test_list_and_show_tell_how_fresh_a_table_is(monkeypatch: pytest.MonkeyPatch
     assert "  no (100% in time)" in run("list").stdout  # which looks at the store alone
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["verify"], ["refresh"], ["plan"], ["run", "--once"], ["run"], ["list"], ["drop", "t"],
+     ["optimize", "t"], ["explain", "t"], ["show", "t"]],
+)  # fmt: skip
+def test_a_lake_that_is_not_there_is_not_made(words: list[str]) -> None:
+    done = CliRunner().invoke(program, ["--lake", "ducklake:./typo", *words])
+    assert (done.exit_code, "there is no lake here" in done.stderr) == (2, True), done.stderr
+    assert not Path("typo").exists()
+
+
+@pytest.mark.parametrize("words", [["list"], ["history"], ["show", "totals"], ["refresh"]])
+def test_a_store_that_is_not_there_is_not_made(words: list[str]) -> None:
+    run("sql", ORDERS)
+    run("create", "totals", "--query", QUERY)
+    done = CliRunner().invoke(program, [*words, "--store", "sqlite:///nope/x.db"])
+    assert (done.exit_code, "there is no store here" in done.stderr) == (2, True), done.stderr
+    assert not Path("nope").exists()
+
+
+def test_an_empty_list_tells_which_store_it_is() -> None:
+    run("sql", ORDERS)
+    other = f"sqlite:///{Path('other.db').absolute()}"
+    with open_store(other):
+        pass
+    assert f"no dynamic tables yet in {other};" in " ".join(
+        run("list", "--store", other).stdout.split()
+    )
+
+
 def test_list_and_show_tell_that_nobody_has_looked() -> None:
     run("sql", ORDERS)
     waiting = ("--initialize", "ON_SCHEDULE", "--target-lag", "1 hour")

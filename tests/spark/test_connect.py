@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import dynamic_tables as dt
 from dynamic_tables.lake import differing, embedded
+from dynamic_tables.store import open_store
 from oracle import bag
 
 pytestmark = pytest.mark.spark
@@ -54,6 +55,26 @@ def test_an_embedded_lake_comes_back(
     third = open_lake()
     assert not third.spark.catalog.tableExists("elsewhere")
     assert (tmp_path / "elsewhere").exists()
+
+
+def test_the_store_of_another_lake_is_left_alone(
+    open_lake: Callable[..., dt.DynamicTables], tmp_path: Path
+) -> None:
+    """A store has the catalog of its lake: with another one, statements would change that."""
+    first = open_lake()
+    first.sql("CREATE TABLE orders (id INT) USING delta")
+    first.create("counted", "SELECT count(*) AS n FROM orders")
+    first.close()
+    other = f"sqlite:///{tmp_path}/other.db"
+    with pytest.raises(dt.DynamicTablesError, match="the store knows no table") as lost:
+        open_lake(store=other)
+    assert lost.value.reason is dt.Reason.STORE_MISSING
+    with open_store(other) as store:
+        assert not store.registry_all()
+    with pytest.raises(dt.DynamicTablesError, match="tables of another one") as foreign:
+        open_lake("fresh", store=first.store.url)
+    assert foreign.value.reason is dt.Reason.STORE_MISSING
+    assert not (tmp_path / "fresh").exists()
 
 
 def test_the_users_session_stays_as_it_is(shared: dt.DynamicTables, tmp_path: Path) -> None:

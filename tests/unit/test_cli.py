@@ -23,6 +23,7 @@ from rich.text import Text
 from dynamic_tables.cli import program, session
 from dynamic_tables.cli.tools import statements
 from dynamic_tables.cli.working import _signals
+from dynamic_tables.connect import WAREHOUSE
 from dynamic_tables.declare import Declared
 from dynamic_tables.errors import Held, InvalidInput, Refused, SetupError
 from dynamic_tables.layout.report import Became, PartitionReport, RorderReport
@@ -99,6 +100,7 @@ class FakeTables:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], FakeTables]:
     def install(answer: Any) -> FakeTables:
+        Path("lake", WAREHOUSE).mkdir(parents=True, exist_ok=True)  # most verbs make no lake
         tables = FakeTables(answer)
         monkeypatch.setattr(session, "connect", lambda **_: tables)
         return tables
@@ -471,6 +473,7 @@ def test_a_warehouse_needs_a_store(verb: str) -> None:
 
 def test_a_folder_or_a_warehouse() -> None:
     flags = ["--warehouse", "s3a://bucket/lake", "--lake", "./here", "--store", "sqlite:///s.db"]
+    Path("s.db").touch()
     result = run("plan", *flags)
     assert result.exit_code == 2
     assert "keeps its warehouse in its own folder" in result.stderr

@@ -102,6 +102,9 @@ def test_what_is_due_waits_for_somebody_to_run() -> None:
     out = StringIO()
     Console(file=out, width=120).print(table_details(STATE, {}, (), due, is_kept=False))
     assert "next refresh  now, nobody runs" in out.getvalue()
+    waiting = tables_table([STATE] * 2, [replace(LAG, next_refresh=None), BY_HAND], are_kept=False)
+    assert isinstance(waiting, Table)
+    assert [*waiting.columns[-1].cells] == ["nobody runs", ""]  # what comes, nobody will see
 
 
 def test_news_that_nobody_has_looked_at() -> None:

@@ -170,6 +170,16 @@ def test_the_share_of_the_last_day_within_the_target(
     assert lag_of(world.graph, young, world.schedule, since, NOW).within == 0.75
 
 
+def test_of_the_time_after_the_last_look_nobody_knows(world: World) -> None:
+    world.table("t", target_lag="1 minute")
+    begun, looked = NOW - timedelta(days=9), NOW - timedelta(hours=18)
+    state = replace(world.sightings["t"].state, created_at=begun, seen_at=looked, behind_since=None)
+    late = [(NOW - timedelta(hours=21), NOW - timedelta(hours=18))]
+    assert lag_of(world.graph, state, world.schedule, late, NOW).within == 0.5
+    long_ago = replace(state, seen_at=NOW - timedelta(hours=25))
+    assert lag_of(world.graph, long_ago, world.schedule, [], NOW).within is None
+
+
 def test_before_the_first_look_nothing_is_known(world: World) -> None:
     world.table("t", target_lag="1 minute")
     state = replace(world.sightings["t"].state, created_at=NOW - timedelta(days=9))

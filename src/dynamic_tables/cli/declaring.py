@@ -100,7 +100,7 @@ def create(
             about=name,
             hint="each of them says what happens if the table exists; keep one",
         )
-    with run.tables(f"creating {name}") as tables:
+    with run.tables(f"creating {name}", may_make=True) as tables:
         declared = tables.create(
             name,
             text,

@@ -30,6 +30,7 @@ from dynamic_tables.render import (
     tables_table,
     verification_text,
 )
+from dynamic_tables.settings import masked
 from dynamic_tables.store import Claim
 
 SHOWN_REFRESHES = 5  # the last ones, in `show`
@@ -94,7 +95,8 @@ def list_(run: Invocation) -> None:
     data = [
         {**state_json(state), "lag": lag.as_json()} for state, lag in zip(states, lags, strict=True)
     ]
-    run.show(data, tables_table(states, lags, claims, are_kept=bool(workers)))
+    named = masked(run.settings["store"])
+    run.show(data, tables_table(states, lags, claims, are_kept=bool(workers), store=named))
 
 
 @verb("show")

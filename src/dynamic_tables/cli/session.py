@@ -29,7 +29,7 @@ from dynamic_tables.names import SMALL_LAKE
 from dynamic_tables.reasons import Reason
 from dynamic_tables.render import ProgressLine, Unheard, console
 from dynamic_tables.settings import Settings, load_settings, masked
-from dynamic_tables.store import open_store
+from dynamic_tables.store import open_store, store_is_there
 
 
 @dataclass(slots=True)
@@ -54,9 +54,18 @@ class Invocation:
 
     @contextmanager
     def tables(
-        self, doing: str = "working", *, opening: Callable[..., DynamicTables] | None = None
+        self,
+        doing: str = "working",
+        *,
+        opening: Callable[..., DynamicTables] | None = None,
+        may_make: bool = False,
     ) -> Generator[DynamicTables]:
-        """The tables of the lake, with its engine; a progress line shows what that is doing."""
+        """The tables of the lake, with its engine; a progress line shows what that is doing.
+
+        `may_make`: if there is no lake yet, this verb makes one.
+        """
+        if not may_make:
+            self._check_there()
         with self.progress() as line:
             line.say("opening" if is_ducklake(self.settings["lake"]) else "starting Spark")
             opened = (opening or connect)(settings=self.settings, say=self.note)
@@ -78,26 +87,45 @@ class Invocation:
         time."""
         if self.settings["warehouse"]:
             check_store(self.settings, f"warehouse={self.settings['warehouse']}")
+        self._check_there()
         place = self.settings["store"] or self._store_file()
         with open_store(place) as store:
             small = is_ducklake(self.settings["lake"]) and not self.settings["warehouse"]
             lake = cast("Any", _NoEngine(small))
             yield DynamicTables(lake, store, self.settings, say=self.note)
 
-    def _store_file(self) -> Path:
-        """The embedded store; looking at a lake that is not there must not make one."""
-        folder = folder_of(self.settings["lake"])
-        if not (folder / STORE_FILE).is_file():
-            there = is_lake(folder)
+    def _check_there(self) -> None:
+        """Who looks at a lake or a store that is not there must not make one, nor take it for one
+        without tables."""
+        place, folder = self.settings["store"], folder_of(self.settings["lake"])
+        if place and not store_is_there(place):
             raise SetupError(
-                "the lake has no store" if there else "there is no lake here",
+                "there is no store here",
+                reason=Reason.STORE_MISSING,
+                about=masked(place),
+                hint="--store names another one; if it was lost, `dynamic-tables doctor --rebuild`"
+                " makes it anew from the lake",
+            )
+        made = is_lake(folder) or (not place and (folder / STORE_FILE).is_file())
+        if not made and not self.settings["warehouse"]:
+            raise SetupError(
+                "there is no lake here",
                 reason=Reason.STORE_MISSING,
                 about=str(folder),
-                hint="if it had dynamic tables, `dynamic-tables doctor --rebuild` brings them back"
-                if there
-                else "--lake names another folder; `dynamic-tables create` makes a first table",
+                hint="--lake names another folder; `dynamic-tables create` makes a first table",
             )
-        return folder / STORE_FILE
+
+    def _store_file(self) -> Path:
+        """The embedded store."""
+        file = folder_of(self.settings["lake"]) / STORE_FILE
+        if not file.is_file():
+            raise SetupError(
+                "the lake has no store",
+                reason=Reason.STORE_MISSING,
+                about=str(file.parent),
+                hint="if it had dynamic tables, `dynamic-tables doctor --rebuild` brings them back",
+            )
+        return file
 
     # Printing
 

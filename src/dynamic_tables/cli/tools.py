@@ -95,7 +95,7 @@ def sql(run: Invocation, text: str | None, file: TextIO | None, rows: int) -> No
         )
     for statement in found:
         ddl.parse(statement)  # what is wrong with ours is said before anything runs
-    with run.tables("running") as tables:
+    with run.tables("running", may_make=True) as tables:
         if run.json:
             _answer_all(run, tables, found, rows)
             return
@@ -206,7 +206,9 @@ def doctor(run: Invocation, no_spark: bool, rebuild: bool) -> None:
     from dynamic_tables import doctor as checks  # noqa: PLC0415  shares its name with the verb
 
     if rebuild:
-        with run.tables("rebuilding the store of", opening=connect_unchecked) as tables:
+        with run.tables(
+            "rebuilding the store of", opening=connect_unchecked, may_make=True
+        ) as tables:
             restored = [str(name) for name in tables.rebuild()]
         shown = "\n".join(f"{name}: restored" for name in restored)
         run.show({"restored": restored}, Text(shown or "the store knows every table of the lake"))

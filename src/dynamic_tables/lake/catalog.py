@@ -266,7 +266,8 @@ def unknown(name: TableName) -> InvalidInput:
         reason=Reason.UNKNOWN_SOURCE,
         about=str(name) if name.catalog else name_sql(name),
         hint="SHOW TABLES lists what there is; names without a schema belong to the one that was "
-        "current at CREATE. Make it again, or CREATE OR ALTER the dynamic table without it",
+        "current at CREATE. If a dynamic table reads it, make it again, or CREATE OR ALTER that"
+        " table without it",
     )
 
 

@@ -149,7 +149,7 @@ class SparkLake(StoredTables, SourceTables):
             raise InvalidInput(
                 headline(error),
                 reason=Reason.ANALYSIS_FAILED,
-                hint="the query must run as it is on Spark; try it with tables.sql first",
+                hint="the query must run as it is on Spark; try it alone first",
             ) from error
 
     def rename_in(self, definition: Definition, old: TableName, new: TableName) -> str:

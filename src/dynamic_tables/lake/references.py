@@ -386,7 +386,7 @@ def _not_a_query(spark: SparkSession, text: str, error: ParseException) -> Inval
         reason=Reason.SYNTAX,
         text=text,
         position=position,
-        hint="the query must run as it is on Spark; try it with tables.sql first",
+        hint="the query must run as it is on Spark; try it alone first",
     )
 
 

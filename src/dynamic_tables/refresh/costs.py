@@ -173,7 +173,7 @@ class StorageCost:
         >>> print(StorageCost(storage=Storage.IN_PLACE, refresh_s=1.04, read_s=0.3, supposed=2000))
         IN_PLACE: refreshed in 1.0 s if 2,000 rows change, read in 0.3 s
         """
-        supposed = f" if {self.supposed:,} rows change" if self.supposed is not None else ""
+        supposed = f" if {_rows_change(self.supposed)}" if self.supposed is not None else ""
         took = f"refreshed in {self.refresh_s:.1f} s{supposed}"
         return f"{self.storage.value}: {took}, read in {self.read_s:.1f} s"
 
@@ -184,6 +184,10 @@ class StorageCost:
             "refresh_seconds": round(self.refresh_s, 2),
             "read_seconds": round(self.read_s, 2),
         }
+
+
+def _rows_change(count: int) -> str:
+    return "1 row changes" if count == 1 else f"{count:,} rows change"
 
 
 def supposed(sizes: Sizes, history: Sequence[RefreshRecord]) -> Sizes:
@@ -230,7 +234,7 @@ def advice(found: Sequence[StorageCost], present: Storage) -> str | None:
     if not by:
         return None
     in_place, in_parts = by[Storage.IN_PLACE], by[Storage.MERGE_ON_READ]
-    told = f", if {in_place.supposed:,} rows change" if in_place.supposed is not None else ""
+    told = f", if {_rows_change(in_place.supposed)}" if in_place.supposed is not None else ""
     if present is Storage.IN_PLACE and in_parts.refresh_s < PAYS * in_place.refresh_s:
         return (
             f"STORAGE = MERGE_ON_READ would refresh it in {in_parts.refresh_s:.1f} s instead of"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import zip_longest
 from math import floor
 from typing import Any
@@ -39,13 +40,17 @@ def tables_table(
     claims: Sequence[Claim] = (),
     *,
     are_kept: bool = True,
+    store: str = "",
 ) -> RenderableType:
     """`claims`: of the tables that somebody refreshes now; `are_kept`: somebody is there to keep
-    contracts."""
+    contracts; `store`: the one that was named."""
     if not states:
-        return Text("no dynamic tables yet; `dynamic-tables create --help` shows how to make one")
+        where = f" in {store}" if store else ""
+        made = "`dynamic-tables create --help` shows how to make one"
+        return Text(f"no dynamic tables yet{where}; {made}")
     held = {claim.table_id: claim for claim in claims}
-    planned = any(lag.next_refresh is not None for lag in lags)
+    next_text = partial(_next_text, shown=clock_time, is_kept=are_kept)
+    planned = any(map(next_text, lags))
     rows = [
         [
             str(state.definition.name),
@@ -55,7 +60,7 @@ def tables_table(
             _contract(state.definition.options),
             instant(state.build.cut.instant) if state.build else "",
             *([behind_text(lag)] if lag is not None else []),
-            *([_next_text(lag, clock_time, are_kept)] if lag is not None and planned else []),
+            *([next_text(lag)] if lag is not None and planned else []),
         ]
         for state, lag in zip_longest(states, lags)
     ]
@@ -87,12 +92,12 @@ def behind_text(lag: Lag) -> Cell:
     )
 
 
-def _next_text(lag: Lag, shown: Callable[[datetime], str], is_kept: bool) -> str:
-    """When it is due; nothing happens then if nobody is there."""
-    if lag.next_refresh is None:
-        return ""
-    when = "now" if lag.is_due else shown(lag.next_refresh)
-    return when if is_kept else f"{when}, nobody runs"
+def _next_text(lag: Lag, *, shown: Callable[[datetime], str], is_kept: bool) -> str:
+    """When it is due; nothing happens then if nobody is there, who would also have to look."""
+    due = lag.next_refresh
+    when = "" if due is None else "now" if lag.is_due else shown(due)
+    nobody = "nobody runs" if not is_kept and (when or lag.target_s is not None) else ""
+    return ", ".join(filter(None, [when, nobody]))
 
 
 def _lag_facts(lag: Lag, *, has_news: bool, is_kept: bool) -> dict[str, Cell]:
@@ -103,8 +108,8 @@ def _lag_facts(lag: Lag, *, has_news: bool, is_kept: bool) -> dict[str, Cell]:
         facts["behind"] = "yes, since the last look" if unseen else behind_text(lag)
     if lag.target_s is not None:
         facts["target"] = duration_text(lag.target_s)
-    if lag.next_refresh is not None:
-        facts["next refresh"] = _next_text(lag, instant, is_kept)
+    if told := _next_text(lag, shown=instant, is_kept=is_kept):
+        facts["next refresh"] = told
     return facts
 
 

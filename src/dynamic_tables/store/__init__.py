@@ -18,6 +18,7 @@ The lake is the truth, the store is its index. `lake` and `store` do not know ea
 from __future__ import annotations
 
 from dynamic_tables.store.dropping import Dropped
+from dynamic_tables.store.engine import store_is_there
 from dynamic_tables.store.records import (
     Claim,
     Claimant,
@@ -48,4 +49,5 @@ __all__ = [
     "WantedSubtask",
     "Worker",
     "open_store",
+    "store_is_there",
 ]

@@ -97,6 +97,12 @@ def open_engine(url: str | Path) -> Engine:
         ) from None
 
 
+def store_is_there(url: str | Path) -> bool:
+    """Whether a file can be opened that somebody made before; a server has to be asked itself."""
+    resolved = _resolve(str(url))
+    return resolved.get_backend_name() != "sqlite" or Path(str(resolved.database)).is_file()
+
+
 def masked(url: URL) -> str:
     """The URL as it may be shown: passwords are stars, those among the parameters too."""
     secret = {key: "***" for key in url.query if "password" in key.lower()}
@@ -246,6 +252,14 @@ def _speaking(engine: Engine) -> Generator[None, None, None]:
         raise _store_error(error, engine.url) from None
 
 
+WAYS_IN = (  # what PostgreSQL's driver says of a connection that it could not make
+    ("password", "check user and password, in DYNAMIC_TABLES_STORE or ~/.pgpass"),
+    ("does not exist", "check the names in the store's URL; CREATE DATABASE makes a database"),
+    ("resolve host", "check the host in the store's URL"),
+    ("refused", "start the server, or check host and port in the store's URL"),
+)
+
+
 def _store_error(error: SQLAlchemyError, url: URL) -> SetupError:
     cause = getattr(error, "orig", None) or error  # the driver's own, if it spoke at all
     code = getattr(cause, "sqlite_errorname", "")
@@ -266,6 +280,7 @@ def _store_error(error: SQLAlchemyError, url: URL) -> SetupError:
     elif getattr(cause, "sqlstate", None) == NO_PRIVILEGE:
         reason, hint = Reason.NO_PERMISSION, "`dynamic-tables doctor` lists the rights it needs"
     message = str(cause).strip()
+    hint = next((way_out for words, way_out in WAYS_IN if words in message), hint)
     if url.password:
         message = message.replace(str(url.password), "***")
     return SetupError(

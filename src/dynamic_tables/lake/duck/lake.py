@@ -137,7 +137,7 @@ class DuckLake(UserStatements):
                 raise InvalidInput(
                     headline(error),
                     reason=Reason.ANALYSIS_FAILED,
-                    hint="the query must run as it is on DuckDB; try it with tables.sql first",
+                    hint="the query must run as it is on DuckDB; try it alone first",
                 ) from error
 
     @contextmanager

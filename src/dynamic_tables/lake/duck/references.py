@@ -131,7 +131,7 @@ def _no_select(text: str, answer: Tree) -> InvalidInput:
             reason=Reason.SYNTAX,
             text=text,
             position=place,
-            hint="the query must be DuckDB's SQL; try it with tables.sql first",
+            hint="the query must be DuckDB's SQL; try it alone first",
         )
     return InvalidInput(
         "a dynamic table is declared by a SELECT",
