@@ -89,6 +89,8 @@ def connect_unchecked(
     place = str(lake if lake is not None else settings["lake"])
     folder = folder_of(place)
     _check_folder(place.removeprefix(DUCKLAKE))
+    if settings["store"] and not is_lake(folder):
+        _check_no_others(folder, settings["store"])
     if is_ducklake(place):
         return _small(folder, settings, clock=clock, say=speak)
     return _embedded(folder, settings, clock=clock, say=speak)
@@ -237,8 +239,6 @@ def _embedded(
     say: Callable[[str], None],
 ) -> DynamicTables:
     embedded.check_startable()
-    if settings["store"] and not is_lake(folder):
-        _check_no_others(folder, settings["store"])
     _make_folder(folder / WAREHOUSE, about=folder)
     context = embedded.start(settings, log_file=folder / LOG_FILE, say=say)
     opened = open_store(

@@ -135,6 +135,16 @@ def test_a_store_that_is_not_there_is_not_made(words: list[str]) -> None:
     assert not Path("nope").exists()
 
 
+def test_a_new_lake_is_not_opened_with_the_store_of_another_one() -> None:
+    run("sql", ORDERS)
+    run("create", "totals", "--query", QUERY)
+    theirs = f"sqlite:///{Path('lake').absolute() / STORE_FILE}"
+    words = ["--lake", "ducklake:./fresh", "sql", ORDERS, "--store", theirs]
+    done = CliRunner().invoke(program, words)
+    assert (done.exit_code, "tables of another one" in done.stderr) == (2, True), done.stderr
+    assert not Path("fresh").exists()
+
+
 def test_an_empty_list_tells_which_store_it_is() -> None:
     run("sql", ORDERS)
     other = f"sqlite:///{Path('other.db').absolute()}"
