@@ -89,6 +89,24 @@ def test_an_unreachable_server_is_named_without_its_password(url: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+def test_who_cannot_connect_is_told_what_to_check(postgres: Postgres) -> None:
+    ways_out = {
+        "postgresql://me@127.0.0.1:1/lake?connect_timeout=1": "start the server",
+        postgres.url("nowhere"): "CREATE DATABASE",
+        with_login(postgres.new_database(), KEYED, "wrong"): "check user and password",
+    }
+    for url, way_out in ways_out.items():
+        with pytest.raises(SetupError) as caught:
+            open_store(url)
+        assert way_out in str(caught.value.hint), caught.value
+    broken = postgres.new_database()
+    open_store(broken).close()
+    postgres.execute("DROP TABLE workers CASCADE", broken)
+    with open_store(broken) as store, pytest.raises(SetupError, match="does not exist") as caught:
+        store.workers()
+    assert "doctor" in str(caught.value.hint)  # it is no matter of the URL
+
+
 def test_what_is_no_database_is_refused(sqlite_path: Path) -> None:
     sqlite_path.write_bytes(b"not a database, but long enough to look at" * 100)
     with pytest.raises(SetupError) as caught:

@@ -280,7 +280,8 @@ def _store_error(error: SQLAlchemyError, url: URL) -> SetupError:
     elif getattr(cause, "sqlstate", None) == NO_PRIVILEGE:
         reason, hint = Reason.NO_PERMISSION, "`dynamic-tables doctor` lists the rights it needs"
     message = str(cause).strip()
-    hint = next((way_out for words, way_out in WAYS_IN if words in message), hint)
+    if not code and getattr(cause, "sqlstate", None) is None:  # no server spoke yet
+        hint = next((way_out for words, way_out in WAYS_IN if words in message), hint)
     if url.password:
         message = message.replace(str(url.password), "***")
     return SetupError(
