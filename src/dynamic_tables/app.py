@@ -103,6 +103,12 @@ class DynamicTables:
     def store(self) -> Store:
         return self._store
 
+    def begin(self) -> None:
+        """Tell the store what this process has registered; `connect` does, once it has checked that
+        the store is this lake's."""
+        if self._keeper is not None:
+            self._keeper.begin()
+
     # SQL
 
     def sql(self, text: str) -> Any:

@@ -65,6 +65,7 @@ def connect(
             opened.rebuild()
         elif spark is None:  # of a session of the user's, we would have to search the catalog
             _check_not_lost(opened)
+        opened.begin()
     except BaseException:  # what was opened must not outlive the attempt
         opened.close()
         raise

@@ -32,7 +32,10 @@ class CatalogKeeper:
         self._one_by_one = threading.Lock()
 
     def restore(self) -> None:
-        """Register what was registered, what lies in the folder, and the loaded dynamic tables."""
+        """Register what was registered, what lies in the folder, and the loaded dynamic tables.
+
+        The store is told of it by `begin`, once somebody knows that it is this lake's.
+        """
         from dynamic_tables.lake import registry  # noqa: PLC0415  needs pyspark
 
         spark = self._lake.spark
@@ -48,9 +51,9 @@ class CatalogKeeper:
             if state.build is not None:
                 self._lake.publish(state.definition)
         self._restore_views([entry for entry in entries if entry.kind == "view"])
-        # A store that knows none of the lake's dynamic tables was lost, or is that of another lake.
-        if self._store.tables() or next(self._lake.stored_definitions(), None) is None:
-            self.remember(but=self._read)  # what came from there would only stir others up
+
+    def begin(self) -> None:
+        self.remember(but=self._read)  # what came from there would only stir others up
 
     def _restore_views(self, views: list[CatalogEntry]) -> None:
         """Those that cannot be made are told, and kept for later."""

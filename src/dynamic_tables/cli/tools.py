@@ -210,6 +210,7 @@ def doctor(run: Invocation, no_spark: bool, rebuild: bool) -> None:
             "rebuilding the store of", opening=connect_unchecked, may_make=True
         ) as tables:
             restored = [str(name) for name in tables.rebuild()]
+            tables.begin()
         shown = "\n".join(f"{name}: restored" for name in restored)
         run.show({"restored": restored}, Text(shown or "the store knows every table of the lake"))
         return
