@@ -18,6 +18,7 @@ from dynamic_tables.options import Options, Storage
 from dynamic_tables.reasons import Reason
 from dynamic_tables.refresh import costs
 from dynamic_tables.refresh.decide import Facts, by_rows, decide, fallen_back
+from dynamic_tables.refresh.preview import _sizes_coming
 
 MB = 2**20
 LARGE = Sizes(changed_rows=100, changed_bytes=MB, source_bytes=4000 * MB, stored_bytes=100 * MB)
@@ -71,6 +72,15 @@ def test_rows_that_are_marked_as_gone_are_looked_for_in_whole_files() -> None:
         assert all_over[strategy].seconds > few[strategy].seconds + 60
     assert all_over[Strategy.FULL] == few[Strategy.FULL]
     assert chosen(replace(scattered, unchanged_bytes=5000 * MB)) == ("full", "DEARER")
+
+
+@pytest.mark.parametrize("stored_rows", [None, 10])
+def test_what_is_read_of_marked_files_is_no_matter_of_children(stored_rows: int | None) -> None:
+    """They read the changes of the table above them, which its own sources do not weigh on."""
+    sizes = replace(LARGE, unchanged_bytes=3000 * MB, stored_rows=stored_rows)
+    passed_on = _sizes_coming(decide(replace(QUIET, moved=MOVED)), sizes, appends=False)
+    assert passed_on is not None
+    assert (passed_on.changed_bytes > 0, passed_on.unchanged_bytes) == (True, 0)
 
 
 def test_a_tiny_table_is_not_worth_an_argument() -> None:
